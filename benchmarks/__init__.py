@@ -1,1 +1,3 @@
-"""Measurements of the library against references timed in the same run; `python -m benchmarks` prints them."""
+"""Measurements of the library against references timed in the same run; `python -m benchmarks` prints
+them.
+"""

@@ -1,4 +1,5 @@
-"""`python -m benchmarks [name …] [--cpu-time]`: run every `bench_*.py` beside this file, or only the named ones.
+"""`python -m benchmarks [name …] [--cpu-time]`: run every `bench_*.py` beside this file, or only the named
+ones.
 
 `--cpu-time` counts the processor time of one thread, which other work on the machine does not disturb much.
 """

@@ -1,6 +1,8 @@
-"""AimCLR at its published size: HaLP's share of its step, and the ST-GCN step against the machine's matrix-multiply peak.
+"""AimCLR at its published size: HaLP's share of its step, and the ST-GCN step against the machine's
+matrix-multiply peak.
 
-The encoders are timed on a part of the batch, to which their work is proportional; the losses on the whole one.
+The encoders are timed on a part of the batch, to which their work is proportional; the losses on the whole
+one.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def rows() -> list[Row]:
 
 
 def share_row(repeats: int = 3) -> Row:
-    """The mean time that HaLP adds to a step, clustering included, over the time of an AimCLR step without it."""
+    """The mean time that HaLP adds to a step, clustering included, over the time of an AimCLR step without
+    it.
+    """
     model = compose_moco(
         get_topology("kinect-v2"),
         PERSONS,
@@ -84,7 +88,9 @@ def term_step(model: MocoMethod, name: str) -> Callable[[], None]:
 
 
 def encoder_step(model: MocoMethod) -> Callable[[], None]:
-    """Forward passes of normal, extreme and key view of a part of a batch, the backward pass, and the optimiser's step."""
+    """Forward passes of normal, extreme and key view of a part of a batch, the backward pass, and the
+    optimiser's step.
+    """
     optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01, momentum=0.9)
     views = {view: torch.randn(PART, FRAMES, PERSONS, JOINTS, 3) for view in model.views}
     modules = list(dropouts(model))
@@ -106,7 +112,9 @@ def stgcn() -> tuple[STGCNEncoder, Tensor]:
 
 
 def forward_flops(encoder: STGCNEncoder, clips: Tensor) -> int:
-    """Multiplications and additions of the products of a forward pass; the graph counts as the dense matrix it is."""
+    """Multiplications and additions of the products of a forward pass; the graph counts as the dense matrix
+    it is.
+    """
     batch, frames, persons, joints, _ = clips.shape
     total = 0
     for block in (cast(Block, entry) for entry in encoder.blocks):

@@ -1,4 +1,6 @@
-"""What a training step of the two-branch encoder costs beside that of the GRU, by the recipes for one core."""
+"""What a training step of the two-branch encoder costs beside that of the GRU, by the recipes for one
+core.
+"""
 
 from __future__ import annotations
 

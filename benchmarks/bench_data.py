@@ -1,4 +1,6 @@
-"""Data in: parsing and normalising an NTU clip against loops, memory and speed of `prepare`, opening and reading a store."""
+"""Data in: parsing and normalising an NTU clip against loops, memory and speed of `prepare`, opening and
+reading a store.
+"""
 
 from __future__ import annotations
 
@@ -77,14 +79,20 @@ def one_clip(text: str) -> list[Row]:
     name = f"parse + normalise one NTU clip ({FRAMES} frames, 2 bodies) vs"
     return [
         Row(
-            f"{name} the authors' way (300 padded frames)", milliseconds(fast), milliseconds(padded), padded / fast, 20
+            f"{name} the authors' way (300 padded frames)",
+            milliseconds(fast),
+            milliseconds(padded),
+            padded / fast,
+            20,
         ),
         Row(f"{name} loops over its own frames", milliseconds(fast), milliseconds(slow), slow / fast),
     ]
 
 
 def prepare_many(folder: Path, text: str) -> list[Row]:
-    """Peak memory of `prepare` for many clips, and what its speed means for NTU-60 (56,880 files of about 84 frames)."""
+    """Peak memory of `prepare` for many clips, and what its speed means for NTU-60 (56,880 files of about 84
+    frames).
+    """
     tree = folder / "tree"
     tree.mkdir()
     original = folder / "clip.skeleton"
@@ -103,7 +111,14 @@ def prepare_many(folder: Path, text: str) -> list[Row]:
     name = f"peak memory of prepare, {CLIPS} clips, {cores} reading processes (GiB)"
     return [
         Row(name, f"{gigabytes:.2f} GiB", "1.5 GiB", gigabytes, 1.5, at_most=True),
-        Row("NTU-60 whole, from that run's speed (minutes)", f"{whole:.0f} s", "10 min", whole / 60, 10, at_most=True),
+        Row(
+            "NTU-60 whole, from that run's speed (minutes)",
+            f"{whole:.0f} s",
+            "10 min",
+            whole / 60,
+            10,
+            at_most=True,
+        ),
         Row(
             "memory a batch of 64 clips maps ÷ what it needs",
             f"{touched / 2**20:.1f} MiB",
@@ -134,7 +149,10 @@ def large_store(folder: Path) -> Row:
     index = {
         "name": [f"S001C001P001R001A{number:06}" for number in range(count)],
         "length": [1] * count,
-        **{column: [number % 60 for number in range(count)] for column in ("label", "subject", "camera", "setup")},
+        **{
+            column: [number % 60 for number in range(count)]
+            for column in ("label", "subject", "camera", "setup")
+        },
     }
     (path / "index.json").write_text(json.dumps(index))
     np.save(path / "frames.npy", np.zeros((count, 2, 25, 3), dtype=np.float32))
@@ -148,4 +166,6 @@ def large_store(folder: Path) -> Row:
         began = time.perf_counter()
         open_store(path)
         times.append(time.perf_counter() - began)
-    return Row("open a store of 100,000 clips (seconds)", milliseconds(min(times)), "1 s", min(times), 1, True)
+    return Row(
+        "open a store of 100,000 clips (seconds)", milliseconds(min(times)), "1 s", min(times), 1, True
+    )

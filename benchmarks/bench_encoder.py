@@ -1,4 +1,6 @@
-"""The GRU's training step against frame-by-frame calls, and what hallucination adds to a whole training step."""
+"""The GRU's training step against frame-by-frame calls, and what hallucination adds to a whole training
+step.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def rows() -> list[Row]:
 
 
 def encoder_rows(hidden: int) -> list[Row]:
-    """Whole-sequence kernels against the authors' calls, and the share of time that the matrix products alone need."""
+    """Whole-sequence kernels against the authors' calls, and the share of time that the matrix products alone
+    need.
+    """
     encoder = GRUEncoder(INPUTS, GRUSettings(hidden, direction="causal"))
     reference = FrameByFrame(encoder)
     clips = torch.randn(BATCH, FRAMES, PERSONS, JOINTS, 3)
@@ -53,7 +57,9 @@ def encoder_rows(hidden: int) -> list[Row]:
 
 
 class FrameByFrame(nn.Module):
-    """The same function as the causal encoder, by calling a bidirectional GRU on one frame after the other."""
+    """The same function as the causal encoder, by calling a bidirectional GRU on one frame after the
+    other.
+    """
 
     def __init__(self, encoder: GRUEncoder) -> None:
         super().__init__()
@@ -87,17 +93,23 @@ def training_step(module: nn.Module, clips: Tensor) -> Callable[[], None]:
 
 
 def matrix_products(inputs: int, hidden: int, layers: int = 3) -> Callable[[], None]:
-    """All products that a training step of such a GRU cannot do without, in their sizes and their order, and nothing else.
+    """All products that a training step of such a GRU cannot do without, in their sizes and their order, and
+    nothing else.
 
-    Forward: inputs at once, states one frame after the other. Backward: gradients of states frame by frame, of inputs
-    and weights at once. The two GRUs of a layer share the product of a frame, and results go into memory that is there
+    Forward: inputs at once, states one frame after the other. Backward: gradients of states frame by frame,
+    of inputs and weights at once. The two GRUs of a layer share the product of a frame, and results go into
+    memory that is there
     already: the way in which the products alone take least.
     """
     rows_, gates = BATCH * FRAMES, 3 * hidden
     every_gate, every_state = torch.randn(rows_, gates), torch.randn(rows_, hidden)
     state, gate = torch.randn(2, BATCH, hidden), torch.randn(2, BATCH, gates)
     weight, back = torch.randn(2, hidden, gates), torch.randn(2, gates, hidden)
-    new_state, new_gate, new_every_gate = torch.empty_like(state), torch.empty_like(gate), torch.empty_like(every_gate)
+    new_state, new_gate, new_every_gate = (
+        torch.empty_like(state),
+        torch.empty_like(gate),
+        torch.empty_like(every_gate),
+    )
     d_weight = torch.empty(gates, hidden)
     layer_inputs = [torch.randn(rows_, width) for width in [inputs] + [2 * hidden] * (layers - 1)]
     into = [torch.randn(gates, x.shape[1]) for x in layer_inputs]
@@ -122,7 +134,8 @@ def matrix_products(inputs: int, hidden: int, layers: int = 3) -> Callable[[], N
 
 
 def step_row(hidden: int, cycles: int) -> Row:
-    """A training step with hallucinated positives over one without, whole refresh cycles, in turns on one model.
+    """A training step with hallucinated positives over one without, whole refresh cycles, in turns on one
+    model.
 
     The same model takes both kinds of steps: before the start epoch of the term a step is plain MoCo.
     """
@@ -143,7 +156,9 @@ def step_row(hidden: int, cycles: int) -> Row:
 
     def step(epoch: int) -> Callable[[], None]:
         def action() -> None:
-            loss, *_ = model({"query": first, "key": second}, StepContext(epoch, generator, log_metrics=False))
+            loss, *_ = model(
+                {"query": first, "key": second}, StepContext(epoch, generator, log_metrics=False)
+            )
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()

@@ -1,4 +1,5 @@
-"""The whole training step against the authors' way of doing it; share of the peak, memory, and growth with every size.
+"""The whole training step against the authors' way of doing it; share of the peak, memory, and growth with
+every size.
 
 `python -m benchmarks engine`; the growth curves go to `results/engine-growth.json` and `.svg`.
 """
@@ -43,7 +44,9 @@ def rows() -> list[Row]:
     """Steps at 128, 256 and 1024 units, the share of the peak, memory, growth."""
     found = [step_row(128, 2.5, repeats=9), step_row(256, 2.0, repeats=7), step_row(1024, None, repeats=1)]
     if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        found += [step_row(hidden, 3.0, repeats, kind="half") for hidden, repeats in ((128, 9), (256, 7), (1024, 1))]
+        found += [
+            step_row(hidden, 3.0, repeats, kind="half") for hidden, repeats in ((128, 9), (256, 7), (1024, 1))
+        ]
     return [*found, peak_row(1024), memory_row(256), *growth_rows()]
 
 
@@ -51,7 +54,9 @@ def step_row(hidden: int, target: float | None, repeats: int, kind: str = "ours"
     """One whole refresh cycle of steps each, taking turns; `half` is ours with `--precision bf16-mixed`."""
     with Apart(kind, hidden) as mine, Apart("authors", hidden) as reference:
         ours, theirs = taking_turns(mine, reference, stretch=REFRESH, repeats=repeats)
-    name = f"whole training step{' in bfloat16' if kind == 'half' else ''} vs the authors' way, {hidden} units"
+    name = (
+        f"whole training step{' in bfloat16' if kind == 'half' else ''} vs the authors' way, {hidden} units"
+    )
     return Row(name, milliseconds(ours), milliseconds(theirs), theirs / ours, target)
 
 
@@ -65,12 +70,17 @@ def peak_row(hidden: int) -> Row:
 
 
 def flops(hidden: int, layers: int = 3) -> float:
-    """Floating-point operations of the matrix products of a step: query forth and back, key forth, head, logits."""
+    """Floating-point operations of the matrix products of a step: query forth and back, key forth, head,
+    logits.
+    """
     rows_, gates = BATCH * FRAMES, 3 * hidden
     total = 0.0
     for layer in range(layers):
         width = 2 * hidden if layer else INPUTS
-        for inner, uses in ((hidden, 4), (width, 4 if layer else 3)):  # forth twice, back to weights and to inputs
+        for inner, uses in (
+            (hidden, 4),
+            (width, 4 if layer else 3),
+        ):  # forth twice, back to weights and to inputs
             total += 2 * uses * 2 * rows_ * inner * gates
     head = 2 * BATCH * (2 * hidden * 2 * hidden + 2 * hidden * WIDTH)
     return total + 4 * head + 2 * 2 * BATCH * WIDTH * QUEUE
@@ -80,7 +90,14 @@ def memory_row(hidden: int) -> Row:
     """Most memory that a process taking a few steps holds beyond what it held before the first."""
     ours, theirs = (_memory(kind, hidden) for kind in ("ours", "authors"))
     name = f"memory of the training step ÷ the authors' way, {hidden} units"
-    return Row(name, f"{ours / 2**20:.0f} MiB", f"{theirs / 2**20:.0f} MiB", ours / max(theirs, 1.0), 1.0, at_most=True)
+    return Row(
+        name,
+        f"{ours / 2**20:.0f} MiB",
+        f"{theirs / 2**20:.0f} MiB",
+        ours / max(theirs, 1.0),
+        1.0,
+        at_most=True,
+    )
 
 
 def _memory(kind: str, hidden: int) -> float:
@@ -101,10 +118,14 @@ def growth_rows() -> list[Row]:
         chosen: list[dict[str, Any]] = [{setting: value} for value in values]
         steps = [our_step(64, **one) for one in chosen]
         seconds = interleaved(*steps, repeats=7, warm_up=2)
-        curves[title] = [{"size": value, "milliseconds": 1e3 * taken} for value, taken in zip(values, seconds)]
+        curves[title] = [
+            {"size": value, "milliseconds": 1e3 * taken} for value, taken in zip(values, seconds)
+        ]
         exponent = math.log(seconds[-1] / seconds[-2]) / math.log(values[-1] / values[-2])
         name = f"exponent of a step's growth with the {title}, {values[-2]} → {values[-1]}"
-        found.append(Row(name, milliseconds(seconds[-1]), milliseconds(seconds[-2]), exponent, 1.05, at_most=True))
+        found.append(
+            Row(name, milliseconds(seconds[-1]), milliseconds(seconds[-2]), exponent, 1.05, at_most=True)
+        )
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "engine-growth.json").write_text(json.dumps(curves, indent=1) + "\n")
     (RESULTS / "engine-growth.svg").write_text(plot(curves))
@@ -112,7 +133,13 @@ def growth_rows() -> list[Row]:
 
 
 def our_step(
-    hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 100, batch: int = BATCH, half: bool = False
+    hidden: int,
+    *,
+    clips: int = 200,
+    queue: int = QUEUE,
+    count: int = 100,
+    batch: int = BATCH,
+    half: bool = False,
 ) -> Action:
     """A step as the training loop takes it: views, model, backward, optimiser."""
     model = compose_moco(
@@ -145,8 +172,9 @@ def our_step(
 def authors_step(hidden: int) -> Action:
     """The same step as the authors' code goes about it.
 
-    Each clip is cut and changed on its own in NumPy, the GRU is called frame by frame, logits are concatenated, positives
-    are made one anchor at a time, prototypes are fitted cluster by cluster, the momentum update loops over parameters.
+    Each clip is cut and changed on its own in NumPy, the GRU is called frame by frame, logits are
+    concatenated, positives are made one anchor at a time, prototypes are fitted cluster by cluster, the
+    momentum update loops over parameters.
     """
     query, key = _AuthorsBranch(hidden), _AuthorsBranch(hidden).requires_grad_(False)
     key.load_state_dict(query.state_dict())
@@ -160,7 +188,8 @@ def authors_step(hidden: int) -> Action:
         step[0] += 1
         chosen = random.integers(200, size=BATCH)
         first, second = (
-            torch.from_numpy(np.stack([authors_view(stored[i], settings, random) for i in chosen])) for _ in range(2)
+            torch.from_numpy(np.stack([authors_view(stored[i], settings, random) for i in chosen]))
+            for _ in range(2)
         )
         q = F.normalize(query(first), dim=1)
         with torch.no_grad():
@@ -225,7 +254,9 @@ def _pool(clips: int) -> ClipPool:
 
 
 class Apart:
-    """An action in a process of its own: ours with the settings that the `halp` command makes, others with torch's."""
+    """An action in a process of its own: ours with the settings that the `halp` command makes, others with
+    torch's.
+    """
 
     def __init__(self, kind: str, hidden: int) -> None:
         command = [sys.executable, "-m", "benchmarks.bench_engine", kind, str(hidden)]

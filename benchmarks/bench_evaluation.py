@@ -57,9 +57,11 @@ def nearest_neighbours() -> list[Row]:
 
 
 def linear_from_cache() -> list[Row]:
-    """The paper's 80 epochs on cached crops against encoding new crops in every epoch, same encoder and clips.
+    """The paper's 80 epochs on cached crops against encoding new crops in every epoch, same encoder and
+    clips.
 
-    Processor time of one thread, in turns: other work on the machine would otherwise hit one of the three alone.
+    Processor time of one thread, in turns: other work on the machine would otherwise hit one of the three
+    alone.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -67,7 +69,9 @@ def linear_from_cache() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         store = make_synthetic_store(Path(folder) / "store", count=CLIPS, subjects=6)
         inner = build_encoder(EncoderSettings(hidden=HIDDEN, layers=3), store.topology, store.persons)
-        encoder = PretrainedEncoder(inner, store.topology, frames=64, normalisation=store.normalisation).eval()
+        encoder = PretrainedEncoder(
+            inner, store.topology, frames=64, normalisation=store.normalisation
+        ).eval()
         for turn in range(REPEATS):
             cache = FeatureCache(Path(folder) / f"features-{turn}")
             for kind, seconds in taken.items():
@@ -80,10 +84,18 @@ def linear_from_cache() -> list[Row]:
     # encodings alone: 80 sets of training crops against 4 sets and the central crops of all clips
     most = 80 * train / (4 * train + CLIPS)
     if fresh / cold > 1.25 * most:
-        raise RuntimeError(f"{fresh / cold:.1f}× is more than the {most:.1f}× that the encodings allow; measure again")
+        raise RuntimeError(
+            f"{fresh / cold:.1f}× is more than the {most:.1f}× that the encodings allow; measure again"
+        )
     name = f"linear evaluation, {HIDDEN} units, 80 epochs"
     return [
-        Row(f"{name}: features cached vs encoding every epoch", f"{warm:.2f} s", f"{fresh:.1f} s", fresh / warm, 20),
+        Row(
+            f"{name}: features cached vs encoding every epoch",
+            f"{warm:.2f} s",
+            f"{fresh:.1f} s",
+            fresh / warm,
+            20,
+        ),
         Row(
             f"{name}: features computed once vs every epoch (encodings allow {most:.1f})",
             f"{cold:.2f} s",

@@ -1,7 +1,9 @@
-"""Frames of a video per CPU second: everybody found and followed, beside the pose estimator on whole frames for one person.
+"""Frames of a video per CPU second: everybody found and followed, beside the pose estimator on whole frames
+for one person.
 
-The video is the one that `HALP_TEST_FILM` names or that of the package `sports2d` (`pip install --no-deps sports2d`); the weights
-are those of `halp pose-model`. Without both there is nothing to measure. `HALP_BENCH_FRAMES` (150) frames are read.
+The video is the one that `HALP_TEST_FILM` names or that of the package `sports2d` (`pip install --no-deps
+sports2d`); the weights are those of `halp pose-model`. Without both there is nothing to measure.
+`HALP_BENCH_FRAMES` (150) frames are read.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def rows() -> list[Row]:
         Row(
             "video: poses per CPU second",
             f"{found / several:.1f} ({count / several:.1f} frames, {found / count:.2f} people per frame)",
-            f"{found_one / one:.1f}, one person on whole frames ({count / one:.1f} frames, {found_one / count:.2f} people)",
+            f"{found_one / one:.1f}, one person on whole frames ({count / one:.1f} frames,"
+            f" {found_one / count:.2f} people)",
             (found / several) / (found_one / one),
             0.8,
         )
@@ -47,7 +50,8 @@ def _one_person(film: Path, model: Path, count: int) -> tuple[float, int]:
     with pose_estimator(model, 1) as estimate:
         began = time.process_time()
         found = [
-            len(estimate(picture, round(1000 * moment))[0]) for moment, picture in islice(film_pictures(film), count)
+            len(estimate(picture, round(1000 * moment))[0])
+            for moment, picture in islice(film_pictures(film), count)
         ]
         return time.process_time() - began, sum(found)
 
@@ -63,5 +67,8 @@ def _everybody(film: Path, model: Path, count: int) -> tuple[float, int]:
 def _film() -> Path | None:
     spec = find_spec("Sports2D")
     places = [Path(os.environ.get("HALP_TEST_FILM", "none"))]
-    places += [Path(folder) / "Demo" / "demo.mp4" for folder in (spec.submodule_search_locations or () if spec else ())]
+    places += [
+        Path(folder) / "Demo" / "demo.mp4"
+        for folder in (spec.submodule_search_locations or () if spec else ())
+    ]
     return next((path for path in places if path.is_file()), None)

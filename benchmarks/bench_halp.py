@@ -1,4 +1,6 @@
-"""The HaLP term against MoCo's own product, materialised positives and the authors' way; k-means against the textbook."""
+"""The HaLP term against MoCo's own product, materialised positives and the authors' way; k-means against the
+textbook.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,12 @@ def rows() -> list[Row]:
     moco = forward_backward(query, lambda: contrast_with_queue(query, key, queue))
     amortised = forward_backward(query, lambda: term(query, key, queue[-RECENT:], generator=generator))
     closed = forward_backward(query, lambda: halp_loss(query, key, centres, count=COUNT, generator=generator))
-    made = forward_backward(query, lambda: materialised_loss(query, key, centres, count=COUNT, generator=generator))
-    repeated = forward_backward(query, lambda: repeated_loss(query, key, centres, count=COUNT, generator=generator))
+    made = forward_backward(
+        query, lambda: materialised_loss(query, key, centres, count=COUNT, generator=generator)
+    )
+    repeated = forward_backward(
+        query, lambda: repeated_loss(query, key, centres, count=COUNT, generator=generator)
+    )
 
     # whole refresh cycles only, so that every timed stretch holds its share of clustering
     moco_time, term_time = interleaved(moco, amortised, repeats=30, inner=(1, 2 * REFRESH), warm_up=REFRESH)
@@ -66,11 +72,15 @@ def rows() -> list[Row]:
 
 
 def check_equal(query: Tensor, key: Tensor, centres: Tensor) -> None:
-    """The references reach the library's loss: exactly with the same draws, closely with draws in another order."""
+    """The references reach the library's loss: exactly with the same draws, closely with draws in another
+    order.
+    """
     ours = halp_loss(query, key, centres, count=COUNT, generator=torch.Generator().manual_seed(1))
     made = materialised_loss(query, key, centres, count=COUNT, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(ours, made, rtol=1e-4, atol=1e-4)
-    authors = halp_loss(query, key, centres, count=COUNT, step="authors", generator=torch.Generator().manual_seed(1))
+    authors = halp_loss(
+        query, key, centres, count=COUNT, step="authors", generator=torch.Generator().manual_seed(1)
+    )
     repeated = repeated_loss(query, key, centres, count=COUNT, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(authors, repeated, rtol=2e-2, atol=0)
 

@@ -1,6 +1,7 @@
 """Scale: what a file more, a dead worker, a long recording and a million vectors cost; ratios within one run.
 
-Times are CPU seconds. `HALP_BENCH_FILES` (1,000), `HALP_BENCH_VECTORS` (1,000,000) and `HALP_BENCH_HOURS` (10) say how large.
+Times are CPU seconds. `HALP_BENCH_FILES` (1,000), `HALP_BENCH_VECTORS` (1,000,000) and `HALP_BENCH_HOURS`
+(10) say how large.
 """
 
 from __future__ import annotations
@@ -99,15 +100,34 @@ def _adding(encoder: PretrainedEncoder, files: Path) -> list[Row]:
     added = _seconds(look)
     each = 1e6 * warm / FILES
     return [
-        Row(f"one file added to {FILES}, ÷ cold", f"{added:.2f} s", f"{cold:.2f} s", added / cold, 0.05, at_most=True),
+        Row(
+            f"one file added to {FILES}, ÷ cold",
+            f"{added:.2f} s",
+            f"{cold:.2f} s",
+            added / cold,
+            0.05,
+            at_most=True,
+        ),
         Row(f"warm table of {FILES} files, µs a file", f"{warm:.3f} s", "", each, 10, at_most=True),
-        Row("… files whose content was read again", f"{hashes.read}", "", float(hashes.read), 0, at_most=True),
+        Row(
+            "… files whose content was read again", f"{hashes.read}", "", float(hashes.read), 0, at_most=True
+        ),
     ]
 
 
 def _killed(home: Path, files: Path) -> Row:
     """Kill a worker of `halp prepare` once some parts are done."""
-    command = [sys.executable, "-m", "halp", "prepare", "arrays", str(files), str(home / "killed"), "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        "prepare",
+        "arrays",
+        str(files),
+        str(home / "killed"),
+        "--workers",
+        "2",
+    ]
     process = subprocess.Popen([*command, "--option", "topology=kinect-v2"], stderr=subprocess.DEVNULL)
     kills = 0
     while process.poll() is None:
@@ -149,7 +169,14 @@ def _workers(home: Path, encoder: PretrainedEncoder, files: Path) -> list[Row]:
     differing = sum(other.tobytes() != found[0].tobytes() for other in found[1:])
     told = f"{walls[1]:.1f} s by the wall, workers' imports included"
     return [
-        Row("1, 2, 8 workers: tables that differ in a bit", f"{differing}", "", float(differing), 0, at_most=True),
+        Row(
+            "1, 2, 8 workers: tables that differ in a bit",
+            f"{differing}",
+            "",
+            float(differing),
+            0,
+            at_most=True,
+        ),
         Row(f"embed {FILES} files, 2 workers ÷ 1", told, f"{walls[0]:.1f} s", walls[0] / walls[1], 1.8),
     ]
 
@@ -172,12 +199,19 @@ def _memory(home: Path) -> Row:
         folder.mkdir()
         for number in range(hours):
             np.save(folder / f"{number}.npy", np.roll(hour, 977 * number, axis=0))
-        ran = subprocess.run([sys.executable, "-c", SEGMENT, str(folder)], capture_output=True, text=True, check=True)
+        ran = subprocess.run(
+            [sys.executable, "-c", SEGMENT, str(folder)], capture_output=True, text=True, check=True
+        )
         peaks.append(float(ran.stdout))
         shutil.rmtree(folder)
     told = f"{peaks[1]:.0f} MiB"
     return Row(
-        f"segment: memory of {HOURS} h ÷ 1 h", told, f"{peaks[0]:.0f} MiB", peaks[1] / peaks[0], 1.3, at_most=True
+        f"segment: memory of {HOURS} h ÷ 1 h",
+        told,
+        f"{peaks[0]:.0f} MiB",
+        peaks[1] / peaks[0],
+        1.3,
+        at_most=True,
     )
 
 
@@ -210,10 +244,19 @@ def _index(home: Path) -> list[Row]:
     title = f"index of {VECTORS:,} vectors"
     return [
         Row(
-            f"{title}: CPU s a million, recall measured too", f"{built:.1f} s", "147 s", built / share, 15, at_most=True
+            f"{title}: CPU s a million, recall measured too",
+            f"{built:.1f} s",
+            "147 s",
+            built / share,
+            15,
+            at_most=True,
         ),
         Row(
-            f"{title}: recall@10", f"{recall:.3f}, {index.facts.probes} of {index.facts.lists} lists", "", recall, 0.99
+            f"{title}: recall@10",
+            f"{recall:.3f}, {index.facts.probes} of {index.facts.lists} lists",
+            "",
+            recall,
+            0.99,
         ),
         Row(f"{title}: MiB on disk a million", f"{disk:.0f} MiB", "629 MB", disk / share, 260, at_most=True),
         Row(f"{title}: CPU ms a query", f"peak {memory:.0f} MiB", "", each),
@@ -239,17 +282,23 @@ def _growth(home: Path, encoder: PretrainedEncoder) -> list[Row]:
             ),
             "search, warm": lambda store=store, name=name: search(encoder, name, store, progress=False),
             "cluster": lambda table=table: group_vectors(table.vectors, 6),
-            "segment, warm": lambda store=store: segment(encoder, store, groups=6, fps=30.0, workers=1, progress=False),
+            "segment, warm": lambda store=store: segment(
+                encoder, store, groups=6, fps=30.0, workers=1, progress=False
+            ),
             "motifs: sequences": lambda table=table: sequences(table),
         }
         for what, action in actions.items():
             if "warm" in what:
                 action()
-            taken.setdefault(what, []).append(min(_seconds(action) for _ in range(1 if what == "embed" else 2)))
+            taken.setdefault(what, []).append(
+                min(_seconds(action) for _ in range(1 if what == "embed" else 2))
+            )
     found = []
     for what, (few, many) in taken.items():
         exponent = float(np.log(many / few) / np.log(sizes[1] / sizes[0]))
         found.append(
-            Row(f"{what}: exponent, 1,000 → 8,000 clips", f"{many:.3f} s", f"{few:.3f} s", exponent, 1.1, True)
+            Row(
+                f"{what}: exponent, 1,000 → 8,000 clips", f"{many:.3f} s", f"{few:.3f} s", exponent, 1.1, True
+            )
         )
     return found

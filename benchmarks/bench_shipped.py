@@ -1,7 +1,8 @@
-"""Clips per second of the shipped encoders on one core, beside MiniRocket of the same inputs and the core's own speed.
+"""Clips per second of the shipped encoders on one core, beside MiniRocket of the same inputs and the core's
+own speed.
 
-64 clips of 64 frames with one person at once. The graph of torch operations that training and export use is what the vectors
-are compared with; `python -m benchmarks shipped --cpu-time` on a busy machine.
+64 clips of 64 frames with one person at once. The graph of torch operations that training and export use is
+what the vectors are compared with; `python -m benchmarks shipped --cpu-time` on a busy machine.
 """
 
 from __future__ import annotations
@@ -50,7 +51,14 @@ def _rates(name: str) -> list[Row]:
             CLIPS / ours,
             GOAL,
         ),
-        Row(f"{name}, difference to the graph, of the largest number", f"{apart:.1e}", "0", apart, 1e-4, at_most=True),
+        Row(
+            f"{name}, difference to the graph, of the largest number",
+            f"{apart:.1e}",
+            "0",
+            apart,
+            1e-4,
+            at_most=True,
+        ),
     ]
 
 

@@ -1,4 +1,6 @@
-"""Time and memory of a training step: baseline, HaLP, CMD and HaLP + CMD side by side, as in the paper's table."""
+"""Time and memory of a training step: baseline, HaLP, CMD and HaLP + CMD side by side, as in the paper's
+table.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,35 @@ def time_rows(hidden: int, cycles: int) -> list[Row]:
     base = milliseconds(baseline)
     return [
         Row(
-            f"HaLP step ÷ baseline, {hidden} units (paper 1.13)", milliseconds(halp), base, halp / baseline, 1.13, True
+            f"HaLP step ÷ baseline, {hidden} units (paper 1.13)",
+            milliseconds(halp),
+            base,
+            halp / baseline,
+            1.13,
+            True,
         ),
         Row(f"CMD step ÷ baseline, {hidden} units (paper 3)", milliseconds(cmd), base, cmd / baseline),
-        Row(f"HaLP + CMD step ÷ baseline, {hidden} units (paper 3.32)", milliseconds(both), base, both / baseline),
         Row(
-            f"HaLP + CMD step ÷ CMD step, {hidden} units", milliseconds(both), milliseconds(cmd), both / cmd, 1.05, True
+            f"HaLP + CMD step ÷ baseline, {hidden} units (paper 3.32)",
+            milliseconds(both),
+            base,
+            both / baseline,
+        ),
+        Row(
+            f"HaLP + CMD step ÷ CMD step, {hidden} units",
+            milliseconds(both),
+            milliseconds(cmd),
+            both / cmd,
+            1.05,
+            True,
         ),
     ]
 
 
 def steps(streams: tuple[str, ...], hidden: int) -> tuple[Step, Step]:
-    """A training step without and with hallucinated positives on one model: before their start epoch they do not count."""
+    """A training step without and with hallucinated positives on one model: before their start epoch they do
+    not count.
+    """
     terms = ("infonce", "halp") if len(streams) == 1 else ("infonce", "cmd", "halp")
     model = compose_moco(
         get_topology("kinect-v2"),
@@ -63,7 +82,9 @@ def steps(streams: tuple[str, ...], hidden: int) -> tuple[Step, Step]:
 
     def step(epoch: int) -> Step:
         def action() -> None:
-            loss, *_ = model({"query": first, "key": second}, StepContext(epoch, generator, log_metrics=False))
+            loss, *_ = model(
+                {"query": first, "key": second}, StepContext(epoch, generator, log_metrics=False)
+            )
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
@@ -76,12 +97,16 @@ def steps(streams: tuple[str, ...], hidden: int) -> tuple[Step, Step]:
 def memory_rows(hidden: int) -> list[Row]:
     """Peak memory of a few steps beyond what the process held before, each method in a process of its own."""
     taken = {
-        (streams, halp): measured(streams, hidden, halp) for streams in (("joint",), THREE) for halp in (False, True)
+        (streams, halp): measured(streams, hidden, halp)
+        for streams in (("joint",), THREE)
+        for halp in (False, True)
     }
     baseline, cmd = taken[("joint",), False], taken[THREE, False]
     both = taken[THREE, True]
     return [
-        memory_row(f"memory of HaLP ÷ baseline, {hidden} units (paper 1)", taken[("joint",), True], baseline, 1.05),
+        memory_row(
+            f"memory of HaLP ÷ baseline, {hidden} units (paper 1)", taken[("joint",), True], baseline, 1.05
+        ),
         memory_row(f"memory of CMD ÷ baseline, {hidden} units (paper 1.94)", cmd, baseline),
         memory_row(f"memory of HaLP + CMD ÷ baseline, {hidden} units (paper 1.94)", both, baseline),
         memory_row(f"memory of HaLP + CMD ÷ CMD, {hidden} units (paper 1)", both, cmd, 1.05),
@@ -90,7 +115,9 @@ def memory_rows(hidden: int) -> list[Row]:
 
 def memory_row(name: str, ours: int, reference: int, target: float | None = None) -> Row:
     """A row of megabytes."""
-    return Row(name, f"{ours / 1e6:.0f} MB", f"{reference / 1e6:.0f} MB", ours / reference, target, at_most=True)
+    return Row(
+        name, f"{ours / 1e6:.0f} MB", f"{reference / 1e6:.0f} MB", ours / reference, target, at_most=True
+    )
 
 
 def measured(streams: tuple[str, ...], hidden: int, halp: bool) -> int:

@@ -1,6 +1,7 @@
 """What using an encoder costs: embedding against the encoder alone, search over many windows, a live stride.
 
-`HALP_BENCH_VECTORS` sets the number of vectors that are searched (default: a million, which takes minutes to index).
+`HALP_BENCH_VECTORS` sets the number of vectors that are searched (default: a million, which takes minutes to
+index).
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def _vectors(count: int) -> npt.NDArray[np.float32]:
     for first in range(0, count, 50_000):
         size = min(50_000, count - first)
         inner = movements[draw.integers(0, 500, size)] + 0.5 * draw.normal(size=(size, 24))
-        found[first : first + size] = inner.astype(np.float32) @ spread + 0.3 * draw.normal(size=(size, WIDTH))
+        found[first : first + size] = inner.astype(np.float32) @ spread + 0.3 * draw.normal(
+            size=(size, WIDTH)
+        )
     return found
 
 
@@ -104,7 +107,8 @@ def _search(folder: Path) -> list[Row]:
     return [
         Row(
             f"search over {count} windows, ms per query",
-            f"{1000 * ours:.2f} ms, index {size:.0f} MB, built in {index.facts.build_seconds:.0f} s with {memory:.0f} MB",
+            f"{1000 * ours:.2f} ms, index {size:.0f} MB, built in {index.facts.build_seconds:.0f} s with"
+            f" {memory:.0f} MB",
             f"{1000 * reference:.1f} ms exactly",
             1000 * ours,
             50.0,
@@ -115,11 +119,15 @@ def _search(folder: Path) -> list[Row]:
 
 
 def _streaming(store: Store) -> Row:
-    """Milliseconds from the last frame of a stride to its answer, as a share of a stride of a quarter second."""
+    """Milliseconds from the last frame of a stride to its answer, as a share of a stride of a quarter
+    second.
+    """
     model = fit(_encoder(store), store, kind="prototypes", progress=False)
     live = LiveRecognition(model, fps=30.0, window=2.0, stride=0.25)
     answers = [live.push(frame) for clip in range(20) for frame in store.clip(clip)]
-    spent, high = np.quantile([answer.more["milliseconds"] for answer in answers if answer is not None], [0.5, 0.95])
+    spent, high = np.quantile(
+        [answer.more["milliseconds"] for answer in answers if answer is not None], [0.5, 0.95]
+    )
     return Row(
         "live, time per stride as a share of it",
         f"{spent:.1f} ms (95 %: {high:.1f} ms)",

@@ -52,7 +52,8 @@ def check_equal(pool: ClipPool, stored: list[Array], batch: torch.Tensor, settin
 def one_view(clip: Array, settings: ViewSettings, random: np.random.Generator) -> Array:
     """A random crop of one clip, resized, with joints corrupted or the whole sheared."""
     length = max(
-        int(len(clip) * random.uniform(settings.crop_min, settings.crop_max)), min(settings.crop_frames, len(clip))
+        int(len(clip) * random.uniform(settings.crop_min, settings.crop_max)),
+        min(settings.crop_frames, len(clip)),
     )
     start = random.integers(len(clip) - length + 1)
     view = resize(clip[start : start + length], settings.frames)

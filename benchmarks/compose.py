@@ -25,7 +25,9 @@ def compose_moco(
     encode_chunks: int = 1,
     **sections: Any,
 ) -> MocoMethod:
-    """Momentum contrast; `encoders` are those of streams like `joint@stgcn`, by label, `sections` the terms' settings."""
+    """Momentum contrast; `encoders` are those of streams like `joint@stgcn`, by label, `sections` the terms'
+    settings.
+    """
     chosen = {stream: encoder_of(stream, encoder or EncoderSettings(), encoders or {}) for stream in streams}
     settings = {name: sections.get(name) or TERMS[name].settings() for name in terms}
     context = BuildContext(topology, persons, 0, chosen, settings, generator, encode_chunks)

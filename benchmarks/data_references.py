@@ -1,4 +1,6 @@
-"""The straightforward way with an NTU file, to time the library against: loops over lines, joints and frames."""
+"""The straightforward way with an NTU file, to time the library against: loops over lines, joints and
+frames.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-_BODY = ("id", "clipped", "left", "left_sure", "right", "right_sure", "restricted", "lean_x", "lean_y", "tracking")
+_BODY = (
+    "id",
+    "clipped",
+    "left",
+    "left_sure",
+    "right",
+    "right_sure",
+    "restricted",
+    "lean_x",
+    "lean_y",
+    "tracking",
+)
 _JOINT = ("x", "y", "z", "depth_x", "depth_y", "colour_x", "colour_y", "w", "rx", "ry", "rz", "tracking")
 
 
@@ -23,7 +36,9 @@ def read_by_lines(text: str) -> list[list[dict]]:
             body: dict = {key: float(word) for key, word in zip(_BODY, file.readline().split())}
             body["joints"] = []
             for _ in range(int(file.readline())):
-                body["joints"].append({key: float(word) for key, word in zip(_JOINT, file.readline().split())})
+                body["joints"].append(
+                    {key: float(word) for key, word in zip(_JOINT, file.readline().split())}
+                )
             bodies.append(body)
         frames.append(bodies)
     return frames

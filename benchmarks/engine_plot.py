@@ -1,4 +1,6 @@
-"""Growth of a step as an SVG: one panel a size, both axes logarithmic, with the line of linear growth beside it."""
+"""Growth of a step as an SVG: one panel a size, both axes logarithmic, with the line of linear growth beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ def plot(curves: dict[str, list[dict[str, Any]]]) -> str:
     panels = "".join(_panel(title, points, number) for number, (title, points) in enumerate(curves.items()))
     width = WIDE * len(curves)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HIGH}" width="{width}" height="{HIGH}" '
-        f'font-family="sans-serif" font-size="10"><rect width="{width}" height="{HIGH}" fill="white"/>{panels}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HIGH}" width="{width}"'
+        f' height="{HIGH}" font-family="sans-serif" font-size="10"><rect width="{width}" height="{HIGH}"'
+        f' fill="white"/>{panels}</svg>\n'
     )
 
 
@@ -31,10 +34,11 @@ def _panel(title: str, points: list[dict[str, Any]], number: int) -> str:
     line = " ".join(place(size, time) for size, time in zip(sizes, times))
     linear = f"{place(sizes[0], times[0])} {place(sizes[-1], times[0] + sizes[-1] - sizes[0])}"
     marks = "".join(
-        f'<circle cx="{place(size, time).split(",")[0]}" cy="{place(size, time).split(",")[1]}" r="3" fill="#1f6f8b"/>'
-        f'<text x="{place(size, time).split(",")[0]}" y="{bottom + 14}" text-anchor="middle">{point["size"]}</text>'
-        f'<text x="{place(size, time).split(",")[0]}" y="{float(place(size, time).split(",")[1]) + 14:.1f}" '
-        f'text-anchor="middle" fill="#1f6f8b">{point["milliseconds"]:.3g} ms</text>'
+        f'<circle cx="{place(size, time).split(",")[0]}" cy="{place(size, time).split(",")[1]}" r="3"'
+        f' fill="#1f6f8b"/><text x="{place(size, time).split(",")[0]}" y="{bottom + 14}"'
+        f' text-anchor="middle">{point["size"]}</text><text x="{place(size, time).split(",")[0]}"'
+        f' y="{float(place(size, time).split(",")[1]) + 14:.1f}" text-anchor="middle"'
+        f' fill="#1f6f8b">{point["milliseconds"]:.3g} ms</text>'
         for size, time, point in zip(sizes, times, points)
     )
     return (

@@ -27,12 +27,15 @@ EXERCISES = (
 )
 
 
-def synthetic_exercise(action: str, count: int, seed: int, *, pauses: bool = True, partial: bool = True) -> Clip:
+def synthetic_exercise(
+    action: str, count: int, seed: int, *, pauses: bool = True, partial: bool = True
+) -> Clip:
     """A recording of `count` repetitions in 25 joints at 30 frames per second.
 
-    The tempo of a repetition is 0.7 to 1.5 times the usual, its size 0.85 to 1.1 times. With `pauses`, two in five are
-    followed by up to 2.5 seconds of rest; with `partial`, half of the recordings begin in the middle of a further
-    repetition, and half end early in one. The body sways and fidgets, and a sensor adds jitter, drift and lost frames.
+    The tempo of a repetition is 0.7 to 1.5 times the usual, its size 0.85 to 1.1 times. With `pauses`, two in
+    five are followed by up to 2.5 seconds of rest; with `partial`, half of the recordings begin in the middle
+    of a further repetition, and half end early in one. The body sways and fidgets, and a sensor adds jitter,
+    drift and lost frames.
     """
     rng = np.random.default_rng((seed, count, EXERCISES.index(check_choice("exercise", action, EXERCISES))))
     kind = get_action(ACTIONS.index(action))
@@ -63,4 +66,6 @@ def synthetic_exercise(action: str, count: int, seed: int, *, pauses: bool = Tru
     track += 0.5 * restlessness(len(track), rng)
     joints = place_joints(track[:, None], {name: np.array([length]) for name, length in person.bones.items()})
     scene = sense(film(joints, 1, rng), rng)
-    return Clip(scene.astype(np.float32), f"{action}-{count}-{seed}", fps=float(FPS), extra={"repetitions": count})
+    return Clip(
+        scene.astype(np.float32), f"{action}-{count}-{seed}", fps=float(FPS), extra={"repetitions": count}
+    )

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.explore [--rows N …]`: first picture, memory and time per refit of the explorer, for many windows.
+"""`python -m benchmarks.explore [--rows N …]`: first picture, memory and time per refit of the explorer, for
+many windows.
 
-Vectors are made up (128 numbers in 20 clouds) and kept on disk, as those of an encoder are; frames are real enough to be
-played. "First picture" is from opening the address to the first drawn map in Chromium with software rendering, by the wall
-clock; the rest is processor time of the server, which other work on the machine disturbs less. `load` is that of the machine.
+Vectors are made up (128 numbers in 20 clouds) and kept on disk, as those of an encoder are; frames are real
+enough to be played. "First picture" is from opening the address to the first drawn map in Chromium with
+software rendering, by the wall clock; the rest is processor time of the server, which other work on the
+machine disturbs less. `load` is that of the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ RECORDINGS, WIDTH, CLOUDS, LABELLED = 200, 128, 20, 60
 
 
 def make_store(path: Path, rows: int) -> None:
-    """Recordings at two frames per second, so that windows of two seconds every half second are one per frame."""
+    """Recordings at two frames per second, so that windows of two seconds every half second are one per
+    frame.
+    """
     rng = np.random.default_rng(0)
     pose = rng.normal(size=(1, 1, 25, 3)).astype(np.float32)
     with StoreWriter(path, get_topology("kinect-v2"), persons=1) as writer:
@@ -62,9 +66,9 @@ def measure(rows: int) -> dict[str, Any]:
     vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float32, (count, WIDTH))
     for first in range(0, count, 65_536):
         block = vectors[first : first + 65_536]
-        block[:] = centres[np.arange(first, first + len(block)) % CLOUDS] + rng.normal(size=block.shape).astype(
-            np.float32
-        )
+        block[:] = centres[np.arange(first, first + len(block)) % CLOUDS] + rng.normal(
+            size=block.shape
+        ).astype(np.float32)
     vectors = np.load(folder / "vectors.npy", mmap_mode="r")
     table = FeatureTable(vectors, source.rows, source.recordings)
     session = Session(Settings(folder / "store", labels=folder / "labels.csv"))
@@ -90,7 +94,9 @@ def measure(rows: int) -> dict[str, Any]:
                 page.wait_for_timeout(20)
             shown = page.evaluate("halpMap.first") / 1000
             browser.close()
-        labels = [rng.choice(np.arange(cloud, count, CLOUDS), LABELLED // 3, replace=False) for cloud in range(3)]
+        labels = [
+            rng.choice(np.arange(cloud, count, CLOUDS), LABELLED // 3, replace=False) for cloud in range(3)
+        ]
         for cloud, chosen in enumerate(labels):
             session.labels.label(session.row_spans(chosen.tolist()), f"class {cloud}")
         column = session.label_column()
@@ -103,7 +109,9 @@ def measure(rows: int) -> dict[str, Any]:
         judged = time.process_time() - began
         server.should_exit = True
     lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
-    memory = {line[0].rstrip(":"): int(line[1]) // 1024 for line in lines if line[0] in ("VmHWM:", "RssAnon:")}
+    memory = {
+        line[0].rstrip(":"): int(line[1]) // 1024 for line in lines if line[0] in ("VmHWM:", "RssAnon:")
+    }
     shutil.rmtree(folder)
     return {
         "windows": count,
@@ -129,7 +137,9 @@ def main() -> None:
     for rows in given.rows:  # a process each, so that memory is that of one size
         command = [sys.executable, "-m", "benchmarks.explore", "--one", "--rows", str(rows)]
         found.append(
-            json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+            json.loads(
+                subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+            )
         )
         print(found[-1])
     cores = len(os.sched_getaffinity(0))

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.explore_pictures [FOLDER]`: pictures of the explorer for the documentation, from synthetic people.
+"""`python -m benchmarks.explore_pictures [FOLDER]`: pictures of the explorer for the documentation, from
+synthetic people.
 
-Needs Chromium on the PATH, Playwright and Pillow. Clips become a store that knows its frame rate; some are joined to long
-recordings, so that there is a timeline to see.
+Needs Chromium on the PATH, Playwright and Pillow. Clips become a store that knows its frame rate; some are
+joined to long recordings, so that there is a timeline to see.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from halp.skeleton import get_topology
 
 OUT = Path(__file__).parents[1] / "docs" / "images"
 CLIPS, PEOPLE, JOINED = 480, 10, 8
-FLAGS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-background-networking"]
+FLAGS = [
+    "--no-sandbox",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--disable-background-networking",
+]
 WHERE = """row => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(row)), b = m.overlay.getBoundingClientRect();
   return [b.left + x / m.dense, b.top + y / m.dense]; }"""
 
@@ -33,14 +39,22 @@ WHERE = """row => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(row)), b
 def make_stores(folder: Path) -> None:
     """Clips as they are recorded, and long recordings of eight clips of one person each."""
     clips = list(synthetic_clips(CLIPS, subjects=PEOPLE, seed=0))
-    with StoreWriter(folder / "movements", get_topology("kinect-v2"), persons=2, class_names=ACTIONS) as writer:
+    with StoreWriter(
+        folder / "movements", get_topology("kinect-v2"), persons=2, class_names=ACTIONS
+    ) as writer:
         for clip in clips:
             writer.add(Clip(clip.frames, clip.name, clip.label, clip.subject, clip.camera, {"fps": 30.0}))
     with StoreWriter(folder / "sessions", get_topology("kinect-v2"), persons=2) as writer:
         for person in sorted({clip.subject for clip in clips}):
-            own = [clip for clip in clips if clip.subject == person and clip.camera == clips[0].camera][:JOINED]
-            parts = [np.concatenate([_two(clip.frames), np.zeros((12, 2, 25, 3), np.float32)]) for clip in own]
-            writer.add(Clip(np.concatenate(parts), f"session_{person:02}", subject=person, extra={"fps": 30.0}))
+            own = [clip for clip in clips if clip.subject == person and clip.camera == clips[0].camera][
+                :JOINED
+            ]
+            parts = [
+                np.concatenate([_two(clip.frames), np.zeros((12, 2, 25, 3), np.float32)]) for clip in own
+            ]
+            writer.add(
+                Clip(np.concatenate(parts), f"session_{person:02}", subject=person, extra={"fps": 30.0})
+            )
 
 
 def _two(frames: np.ndarray) -> np.ndarray:
@@ -49,7 +63,17 @@ def _two(frames: np.ndarray) -> np.ndarray:
 
 def start(source: Path, *more: str) -> tuple[subprocess.Popen[str], str]:
     """A running explorer and its address."""
-    command = [sys.executable, "-m", "halp", "explore", str(source), "--encoder", "halp-base", "--no-browser", *more]
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        "explore",
+        str(source),
+        "--encoder",
+        "halp-base",
+        "--no-browser",
+        *more,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, process.stdout.readline().strip()
@@ -103,10 +127,20 @@ def movements(browser: Any, address: str, folder: Path) -> None:
             page.keyboard.press("ArrowRight")
             page.keyboard.press("ArrowRight")
             page.wait_for_timeout(120)
-            shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB").resize((800, 500), Image.Resampling.LANCZOS)
+            shot = (
+                Image.open(io.BytesIO(page.screenshot()))
+                .convert("RGB")
+                .resize((800, 500), Image.Resampling.LANCZOS)
+            )
             frames.append(shot)
     frames[0].save(
-        OUT / "explore.webp", save_all=True, append_images=frames[1:], duration=110, loop=0, quality=38, method=4
+        OUT / "explore.webp",
+        save_all=True,
+        append_images=frames[1:],
+        duration=110,
+        loop=0,
+        quality=38,
+        method=4,
     )
     page.keyboard.press("?")
     page.check("dialog input[type=checkbox]")  # for researchers
@@ -144,7 +178,12 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     path = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+        (
+            found
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (found := shutil.which(name))
+        ),
+        None,
     )
     if path is None:
         sys.exit("pictures need Chromium on the PATH")

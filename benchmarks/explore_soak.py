@@ -1,8 +1,10 @@
-"""`python -m benchmarks.explore_soak [--kills N] [--clients N]`: labels of the explorer under kills and failing system calls.
+"""`python -m benchmarks.explore_soak [--kills N] [--clients N]`: labels of the explorer under kills and
+failing system calls.
 
-Clients label over HTTP while the server is killed again and again: nothing that was acknowledged may be missing after the next
-start, and nothing may be there that no client sent. Then every write, sync, truncation, opening, renaming and removal of the
-label files fails once, in turn, with each of several errors (needs strace). Prints one JSON document.
+Clients label over HTTP while the server is killed again and again: nothing that was acknowledged may be
+missing after the next start, and nothing may be there that no client sent. Then every write, sync,
+truncation, opening, renaming and removal of the label files fails once, in turn, with each of several errors
+(needs strace). Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class Client(threading.Thread):
 
     def __init__(self, number: int, rows: int, clients: int) -> None:
         super().__init__(daemon=True)
-        self.client, self.rows, self.chance = f"client-{number}", range(number, rows, clients), Random(number)  # noqa: S311
+        self.client, self.rows = f"client-{number}", range(number, rows, clients)
+        self.chance = Random(number)  # noqa: S311
         self.kept: dict[int, str] = {}
         self.open: dict[int, set[str]] = {}
         self.base, self.token, self.number, self.ended = "", "", 0, False
@@ -79,7 +82,13 @@ class Client(threading.Thread):
                 continue
             row, label = self.chance.choice(self.rows), f"class {self.chance.randrange(6)}"
             self.number += 1
-            given = {"rows": [row], "label": label, "client": self.client, "number": self.number, "based": 1 << 40}
+            given = {
+                "rows": [row],
+                "label": label,
+                "client": self.client,
+                "number": self.number,
+                "based": 1 << 40,
+            }
             headers = {"X-Halp-Token": self.token, "Content-Type": "application/json"}
             request = urllib.request.Request(f"{self.base}/api/label", json.dumps(given).encode(), headers)  # noqa: S310
             self.open.setdefault(row, set()).add(label)
@@ -96,8 +105,20 @@ class Client(threading.Thread):
 
 def serve(store: Path, encoder: Path, labels: Path) -> tuple[subprocess.Popen[str], str, str]:
     """A server whose collection is read, its address and its token."""
-    command = [sys.executable, "-m", "halp", "explore", str(store), "--encoder", str(encoder), "--labels", str(labels)]
-    process = subprocess.Popen([*command, "--no-browser"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        "explore",
+        str(store),
+        "--encoder",
+        str(encoder),
+        "--labels",
+        str(labels),
+    ]
+    process = subprocess.Popen(
+        [*command, "--no-browser"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert process.stdout is not None
     base, _, token = process.stdout.readline().strip().partition("/?token=")
     while True:
@@ -115,7 +136,9 @@ def kill_servers(folder: Path, kills: int, count: int) -> dict[str, Any]:
 
     store = folder / "store"
     subprocess.run(
-        [sys.executable, "-m", "halp", "prepare", "synthetic", "96", str(store)], check=True, capture_output=True
+        [sys.executable, "-m", "halp", "prepare", "synthetic", "96", str(store)],
+        check=True,
+        capture_output=True,
     )
     names = open_store(store).names.tolist()
     chance, lost, foreign = Random(0), 0, 0  # noqa: S311
@@ -185,7 +208,8 @@ def fail_calls(folder: Path) -> dict[str, Any]:
 def _fail(place: Path, call: str, error: str, when: int, found: dict[str, Any]) -> bool:
     """One run with one failing call; whether there was such a call."""
     files = [
-        place / name for name in ("l.sqlite", "l.sqlite-wal", "l.sqlite-shm", "l.csv", f".l.{os.getpid()}.partial.csv")
+        place / name
+        for name in ("l.sqlite", "l.sqlite-wal", "l.sqlite-shm", "l.csv", f".l.{os.getpid()}.partial.csv")
     ]
     watched = [part for path in files for part in ("-P", str(path))]
     log = place.parent / "strace.txt"
@@ -216,17 +240,29 @@ def _fail(place: Path, call: str, error: str, when: int, found: dict[str, Any]) 
     stack: list[str] = []
     for number in kept:
         stack = stack[:-1] if number == 2 else [*stack, f"r{number}"]
-    after = subprocess.run([sys.executable, "-c", READER, str(place / "l.csv")], capture_output=True, text=True)
+    after = subprocess.run(
+        [sys.executable, "-c", READER, str(place / "l.csv")], capture_output=True, text=True
+    )
     shown = next((line[1:] for line in lines if line[0] == "shown"), None)
     if ended.returncode or shown != sorted(stack) or after.stdout.split() != sorted(stack):
         found["wrong"].append(
-            [call, error, when, sorted(stack), shown, after.stdout.split(), (ended.stderr or after.stderr)[-300:]]
+            [
+                call,
+                error,
+                when,
+                sorted(stack),
+                shown,
+                after.stdout.split(),
+                (ended.stderr or after.stderr)[-300:],
+            ]
         )
     return True
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Labels of the explorer under kills and failing system calls.")
+    parser = argparse.ArgumentParser(
+        description="Labels of the explorer under kills and failing system calls."
+    )
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--no-calls", action="store_true", help="kills only")

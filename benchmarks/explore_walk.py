@@ -1,8 +1,10 @@
-"""`python -m benchmarks.explore_walk [RAW]`: 300 unlabelled BVH recordings → named groups → classifier → table, in the explorer.
+"""`python -m benchmarks.explore_walk [RAW]`: 300 unlabelled BVH recordings → named groups → classifier →
+table, in the explorer.
 
-A script clicks and types in Chromium as a movement scientist would. RAW is a checkout of github.com/una-dinosauria/cmu-mocap;
-words of its descriptions stand in for the eye. Without RAW the people of `examples/make_recordings.py` move. Needs Chromium on
-the PATH and Playwright. `--keep FOLDER` leaves recordings, labels and the table there; `--pictures` adds screenshots.
+A script clicks and types in Chromium as a movement scientist would. RAW is a checkout of
+github.com/una-dinosauria/cmu-mocap; words of its descriptions stand in for the eye. Without RAW the people of
+`examples/make_recordings.py` move. Needs Chromium on the PATH and Playwright. `--keep FOLDER` leaves
+recordings, labels and the table there; `--pictures` adds screenshots.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ def invented_recordings(folder: Path, count: int) -> dict[str, str]:
 
 
 class Walker:
-    """Somebody before the page: looks at names of recordings, knows what they are, and labels as one would."""
+    """Somebody before the page: looks at names of recordings, knows what they are, and labels as one
+    would.
+    """
 
     def __init__(self, page: Any, seen: dict[str, str], pictures: Path | None) -> None:
         self.page, self.seen, self.pictures = page, seen, pictures
@@ -97,7 +101,10 @@ class Walker:
     def give(self, name: str) -> None:
         """Give what is played its class, by number where the class has one."""
         label = self.seen[name]
-        keys = [one.inner_text().split("\n") for one in self.page.locator(".label-bar").first.locator(".chip").all()]
+        keys = [
+            one.inner_text().split("\n")
+            for one in self.page.locator(".label-bar").first.locator(".chip").all()
+        ]
         numbers = {parts[0].strip(): parts[1] for parts in keys if len(parts) > 1}
         if label in numbers:
             self.page.keyboard.press(numbers[label])
@@ -105,7 +112,9 @@ class Walker:
             field = self.page.locator("input[name=label]").first
             field.fill(label)
             field.press("Enter")
-        self.until("text => document.querySelector('.notice').textContent.startsWith(text)", f"{name}: {label}")
+        self.until(
+            "text => document.querySelector('.notice').textContent.startsWith(text)", f"{name}: {label}"
+        )
         self.given[label] += 1
 
     def until(self, expression: str, value: Any = None) -> None:
@@ -131,7 +140,8 @@ def name_groups(walker: Walker, pure: dict[str, list[int]]) -> None:
                 line.locator("input[type=checkbox]").check()
         page.click("text=Merge marked")
         walker.until(
-            f"name => [...document.querySelectorAll('{fields}')].filter((one) => one.value === name).length === 1",
+            f"name => [...document.querySelectorAll('{fields}')].filter((one) => one.value === name).length"
+            " === 1",
             label,
         )
 
@@ -217,9 +227,17 @@ def outside(command: str, folder: Path) -> dict[str, Any]:
     words = shlex.split(command)
     words[words.index("model")] = str(folder / "model")
     began = time.monotonic()
-    for one in (words[1:], ["classify", "predict", str(folder / "model"), str(folder / "recordings"), "--json"]):
-        done = subprocess.run([sys.executable, "-m", "halp", *one], check=True, capture_output=True, text=True)
-    return {"fit_and_predict_seconds": round(time.monotonic() - began, 1), "lines": len(json.loads(done.stdout))}
+    for one in (
+        words[1:],
+        ["classify", "predict", str(folder / "model"), str(folder / "recordings"), "--json"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "halp", *one], check=True, capture_output=True, text=True
+        )
+    return {
+        "fit_and_predict_seconds": round(time.monotonic() - began, 1),
+        "lines": len(json.loads(done.stdout)),
+    }
 
 
 def main() -> None:
@@ -239,7 +257,11 @@ def main() -> None:
     recordings = folder / "recordings"
     shutil.rmtree(recordings, ignore_errors=True)
     recordings.mkdir(parents=True)
-    seen = chosen_recordings(given.raw, recordings) if given.raw else invented_recordings(recordings, given.recordings)
+    seen = (
+        chosen_recordings(given.raw, recordings)
+        if given.raw
+        else invented_recordings(recordings, given.recordings)
+    )
     for old in folder.glob("recordings.labels.*"):
         old.unlink()
     shutil.rmtree(folder / "model", ignore_errors=True)
@@ -248,7 +270,9 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         try:
-            page = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True).new_page()
+            page = browser.new_context(
+                viewport={"width": 1280, "height": 800}, accept_downloads=True
+            ).new_page()
             page.set_default_timeout(300_000)
             page.emulate_media(reduced_motion="reduce")
             walker = Walker(page, seen, folder if given.pictures else None)

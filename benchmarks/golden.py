@@ -1,10 +1,12 @@
-"""Golden runs: one tiny training per recipe family, compared tensor by tensor and bit by bit between two versions.
+"""Golden runs: one tiny training per recipe family, compared tensor by tensor and bit by bit between two
+versions.
 
-    python -m benchmarks.golden --against REVISION     # trains with both versions on this machine and compares
-    python -m benchmarks.golden --out DIGESTS.json     # the digests of the present version alone
+    python -m benchmarks.golden --against REVISION     # trains with both versions on this machine and
+    compares python -m benchmarks.golden --out DIGESTS.json     # the digests of the present version alone
 
-Both versions are driven through the `halp` command, so that nothing but the recipe and its settings is assumed of them.
-Bits depend on the processor and on torch: two versions can be compared only on one machine, which is what this does.
+Both versions are driven through the `halp` command, so that nothing but the recipe and its settings is
+assumed of them. Bits depend on the processor and on torch: two versions can be compared only on one machine,
+which is what this does.
 """
 
 from __future__ import annotations
@@ -71,7 +73,10 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
             "halp.recent=24",
         ],
     ),
-    "paper": ("ntu60-halp", [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"]),
+    "paper": (
+        "ntu60-halp",
+        [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"],
+    ),
     "mochi-halp": (
         "small-mochi-halp",
         [
@@ -88,13 +93,23 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
         "small-pcm3-halp",
         [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"],
     ),
-    "skeletonbt-halp": ("small-skeletonbt-halp", ["encoder.hidden=12", "barlow.width=16", "halp.start_epoch=1"]),
+    "skeletonbt-halp": (
+        "small-skeletonbt-halp",
+        ["encoder.hidden=12", "barlow.width=16", "halp.start_epoch=1"],
+    ),
     "vicreg-halp": ("small-vicreg-halp", ["encoder.hidden=12", "vicreg.width=16", "halp.start_epoch=1"]),
     "ascal": ("small-ascal", [QUEUE, "encoder.hidden=16", "contrast.dimension=16"]),
     "hiclr": ("small-hiclr", [QUEUE, "encoder.output=16", "encoder.stages=1", "hiclr.mining_epoch=1"]),
     "branches": (
         "small-branches",
-        [QUEUE, "encoder.width=16", "encoder.frames=16", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"],
+        [
+            QUEUE,
+            "encoder.width=16",
+            "encoder.frames=16",
+            "halp.start_epoch=1",
+            "halp.recent=24",
+            "halp.prototypes=5",
+        ],
     ),
     "tune": (
         "small-tune",
@@ -118,10 +133,19 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
 
 
 def train(source: Path, store: Path, folder: Path, family: str, more: Sequence[str] = ()) -> Path:
-    """One tiny training of a family by the version whose code lies in `source`; returns its newest checkpoint."""
+    """One tiny training of a family by the version whose code lies in `source`; returns its newest
+    checkpoint.
+    """
     recipe, settings = FAMILIES[family]
     run = folder / family
-    arguments = ["pretrain", str(source.parent / "recipes" / f"{recipe}.toml"), "--data", str(store), "--run", str(run)]
+    arguments = [
+        "pretrain",
+        str(source.parent / "recipes" / f"{recipe}.toml"),
+        "--data",
+        str(store),
+        "--run",
+        str(run),
+    ]
     _halp(source, [*arguments, "--set", *TINY, *settings, *more])
     return sorted((run / "checkpoints").glob("step-*"))[-1]
 
@@ -138,10 +162,14 @@ def digests(checkpoint: Path) -> dict[str, str]:
 
 
 def compare(revision: str, folder: Path) -> bool:
-    """Train every family with the present version and with `revision`; print how many tensors are equal to the bit."""
+    """Train every family with the present version and with `revision`; print how many tensors are equal to
+    the bit.
+    """
     old = folder / "old"
     subprocess.run(
-        ["git", "-C", str(ROOT), "worktree", "add", "--detach", str(old), revision], check=True, capture_output=True
+        ["git", "-C", str(ROOT), "worktree", "add", "--detach", str(old), revision],
+        check=True,
+        capture_output=True,
     )
     try:
         store = folder / "store"
@@ -158,7 +186,9 @@ def compare(revision: str, folder: Path) -> bool:
                 print(f"{family:16} not in {revision}", flush=True)
                 continue
             after = digests(train(ROOT / "src", store, folder / "after", family, more))
-            differ = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+            differ = sorted(
+                name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+            )
             verdict = "equal" if not differ else f"{len(differ)} DIFFER: {', '.join(differ[:4])}"
             print(f"{family:16} {len(before)} tensors: {verdict}", flush=True)
             equal = equal and not differ
@@ -187,7 +217,9 @@ def main() -> None:
             sys.exit(1)
         if chosen.out:
             _halp(ROOT / "src", ["prepare", "synthetic", "96", str(folder / "store")])
-            made = {family: digests(train(ROOT / "src", folder / "store", folder, family)) for family in FAMILIES}
+            made = {
+                family: digests(train(ROOT / "src", folder / "store", folder, family)) for family in FAMILIES
+            }
             chosen.out.write_text(json.dumps(made, indent=1) + "\n")
 
 

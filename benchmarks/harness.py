@@ -23,7 +23,9 @@ _clock: Callable[[], float] = time.perf_counter
 
 
 def measure_cpu_time() -> None:
-    """Count the processor time of one thread instead of the wall clock: for machines that are busy with other work."""
+    """Count the processor time of one thread instead of the wall clock: for machines that are busy with other
+    work.
+    """
     global _clock
     torch.set_num_threads(1)
     _clock = time.process_time
@@ -51,9 +53,11 @@ class Row:
 def interleaved(
     *actions: Callable[[], object], repeats: int = 30, inner: Sequence[int] | int = 1, warm_up: int = 3
 ) -> list[float]:
-    """Median seconds of one call of each action; the actions take turns, so that a busy moment hits all alike.
+    """Median seconds of one call of each action; the actions take turns, so that a busy moment hits all
+    alike.
 
-    `inner` calls are timed together, one number for all actions or one for each, where a single call is too short.
+    `inner` calls are timed together, one number for all actions or one for each, where a single call is too
+    short.
     """
     times = list(inner) if not isinstance(inner, int) else [inner] * len(actions)
     for action in actions:
@@ -91,7 +95,9 @@ def taking_turns(*actions: Callable[[], object], stretch: int, repeats: int, war
 
 
 def memory_peak() -> int:
-    """Most memory this program has held, in bytes; the system's own counter would start with that of the parent."""
+    """Most memory this program has held, in bytes; the system's own counter would start with that of the
+    parent.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])

@@ -1,9 +1,11 @@
-"""`python -m benchmarks.intervals [--trials N]`: whether 95 % intervals hold 95 %, and tests call 5 % of nothing something.
+"""`python -m benchmarks.intervals [--trials N]`: whether 95 % intervals hold 95 %, and tests call 5 % of
+nothing something.
 
-People are drawn from populations whose mean is known: normal, skewed (shares of time, times to the first bout) and of unequal
-spread. For every kind of interval that `halp` gives, the share of trials in which it holds the truth; for every test, the share
-of trials without a difference in which p is 0.05 or less. The cycle time of repetitions is measured in made recordings whose
-cycles vary from one to the next around a known mean. Written to `results/intervals.json`.
+People are drawn from populations whose mean is known: normal, skewed (shares of time, times to the first
+bout) and of unequal spread. For every kind of interval that `halp` gives, the share of trials in which it
+holds the truth; for every test, the share of trials without a difference in which p is 0.05 or less. The
+cycle time of repetitions is measured in made recordings whose cycles vary from one to the next around a known
+mean. Written to `results/intervals.json`.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ def between(rng: np.random.Generator, trials: int) -> tuple[dict[str, float], di
         for n, m in ((6, 6), (8, 20)):
             found = []
             for trial in range(trials):
-                one, other = draw(rng, n), 2 * draw(rng, m) - draw(rng, m)  # the same mean, another spread and shape
+                one, other = (
+                    draw(rng, n),
+                    2 * draw(rng, m) - draw(rng, m),
+                )  # the same mean, another spread and shape
                 group = {f"{k}": "a" if k < n else "b" for k in range(n + m)}
                 values = {"x": {f"{k}": float(v) for k, v in enumerate(np.r_[one, other])}}
                 row = compare_groups(values, group, resamples=199, seed=trial)["labels"][0]
@@ -93,9 +98,13 @@ def paired(rng: np.random.Generator, trials: int) -> tuple[dict[str, float], dic
                 one, other = base + 0.5 + rng.normal(0, 1, n), base + rng.normal(0, 1, n)
                 for shift, kept in ((0.0, found), (0.5, p)):
                     values = {"a": dict(enumerate(one - shift)), "b": dict(enumerate(other))}
-                    named = {"x": {c: {f"{k}": float(v) for k, v in row.items()} for c, row in values.items()}}
+                    named = {
+                        "x": {c: {f"{k}": float(v) for k, v in row.items()} for c, row in values.items()}
+                    }
                     row = compare_conditions(named, test=test, resamples=255, seed=trial)["labels"][0]
-                    kept.append(holds(row["pairs"][0]["difference_interval"], 0.5) if kept is found else row["p"])
+                    kept.append(
+                        holds(row["pairs"][0]["difference_interval"], 0.5) if kept is found else row["p"]
+                    )
             coverage[f"difference within {n} people, {test}"] = float(np.mean(found))
             alarms[f"conditions within {n} people, {test}"] = float(np.mean(np.array(p) <= 0.05))
     return coverage, alarms
@@ -110,7 +119,10 @@ def curve_alarms(rng: np.random.Generator, trials: int) -> dict[str, float]:
 
     rates = {}
     for kind in (False, True):
-        p = [cluster_permutation(smooth(7), smooth(7), paired=kind, resamples=128, seed=n)["p"] for n in range(trials)]
+        p = [
+            cluster_permutation(smooth(7), smooth(7), paired=kind, resamples=128, seed=n)["p"]
+            for n in range(trials)
+        ]
         rates[f"curves of 7 {'pairs' if kind else 'and 7 people'}, cluster permutation"] = float(
             np.mean(np.array(p) <= 0.05)
         )
@@ -118,12 +130,15 @@ def curve_alarms(rng: np.random.Generator, trials: int) -> dict[str, float]:
 
 
 def cycles(rng: np.random.Generator, trials: int) -> dict[str, float]:
-    """The cycle time of a knee that bends again and again, whose cycles vary by 8 % around 1.5 s, with sensor noise."""
+    """The cycle time of a knee that bends again and again, whose cycles vary by 8 % around 1.5 s, with sensor
+    noise.
+    """
     names = ["hip_left", "knee_left", "ankle_left", "hip_right", "knee_right", "ankle_right"]
     found = []
     for _ in range(trials):
         parts = [
-            np.sin(np.pi * np.linspace(0, 1, round(30 * rng.normal(1.5, 0.12)), endpoint=False)) ** 2 for _ in range(9)
+            np.sin(np.pi * np.linspace(0, 1, round(30 * rng.normal(1.5, 0.12)), endpoint=False)) ** 2
+            for _ in range(9)
         ]
         angle = np.radians(70 * np.concatenate(parts))
         joints = np.zeros((len(angle), 6, 3))
@@ -132,7 +147,9 @@ def cycles(rng: np.random.Generator, trials: int) -> dict[str, float]:
             joints[:, first, 1] = 1.0
             joints[:, first + 2, 1], joints[:, first + 2, 2] = -np.cos(angle), np.sin(angle)
         joints += rng.normal(0, 0.01, joints.shape)
-        row = find_repetitions(Poses("made", 0, joints, topology_for(names, 3), 30.0), angle="knee_left").to_json()
+        row = find_repetitions(
+            Poses("made", 0, joints, topology_for(names, 3), 30.0), angle="knee_left"
+        ).to_json()
         found.append(holds(row["cycle_interval"], 1.5))
     return {"cycle time of 9 repetitions": float(np.mean(found))}
 

@@ -1,8 +1,10 @@
-"""MiniRocket for multivariate series (Dempster, Schmidt, Webb, 2021), written from its description: a baseline for tables.
+"""MiniRocket for multivariate series (Dempster, Schmidt, Webb, 2021), written from its description: a
+baseline for tables.
 
-84 fixed kernels of length 9 (weights −1 and, at three places, 2) at several dilations, each over a random set of channels;
-a feature is the share of places where the response exceeds a bias, and biases are quantiles of responses to training
-series. The published package needs a compiler for NumPy code that the present NumPy does not have.
+84 fixed kernels of length 9 (weights −1 and, at three places, 2) at several dilations, each over a random set
+of channels; a feature is the share of places where the response exceeds a bias, and biases are quantiles of
+responses to training series. The published package needs a compiler for NumPy code that the present NumPy
+does not have.
 """
 
 from __future__ import annotations
@@ -67,14 +69,22 @@ class MiniRocket:
                 if (number + kernel) % 2:
                     margin = (LENGTH - 1) // 2 * dilation
                     response = (
-                        response[:, margin : response.shape[1] - margin] if 2 * margin < response.shape[1] else response
+                        response[:, margin : response.shape[1] - margin]
+                        if 2 * margin < response.shape[1]
+                        else response
                     )
-                columns += [(response > bias).mean(1, dtype=np.float32) for bias in self.biases[number][kernel]]
+                columns += [
+                    (response > bias).mean(1, dtype=np.float32) for bias in self.biases[number][kernel]
+                ]
         return np.stack(columns, 1)
 
 
-def _responses(series: Series, dilation: int, kernel: int, channels: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """The kernel's response at every frame `(N, frames)`, summed over the channels, with zeros outside the series."""
+def _responses(
+    series: Series, dilation: int, kernel: int, channels: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float32]:
+    """The kernel's response at every frame `(N, frames)`, summed over the channels, with zeros outside the
+    series.
+    """
     x = series[:, channels].sum(1)
     frames = x.shape[1]
     margin = (LENGTH - 1) // 2 * dilation

@@ -2,11 +2,12 @@
 
     HALP_TEST_FILM=demo.mp4 python -m benchmarks.people FOLDER OUT.json [VIDEO=COUNT …]
 
-The video is `Sports2D/Demo/demo.mp4` of the package `sports2d` (BSD-3): a man on a roof, who jumps off and runs away to the
-right, and a woman who walks from right to left below. Variations are written to FOLDER. Counts and times by eye are in
-`VARIATIONS`. Angles of each person are compared with those of the plain video, frame by frame. Constants of the finder and the
-tracker were chosen with these videos at hand; further videos with their counts by eye (such as those of the package `pose2sim`)
-were not looked at before.
+The video is `Sports2D/Demo/demo.mp4` of the package `sports2d` (BSD-3): a man on a roof, who jumps off and
+runs away to the right, and a woman who walks from right to left below. Variations are written to FOLDER.
+Counts and times by eye are in
+`VARIATIONS`. Angles of each person are compared with those of the plain video, frame by frame. Constants of
+the finder and the tracker were chosen with these videos at hand; further videos with their counts by eye
+(such as those of the package `pose2sim`) were not looked at before.
 """
 
 from __future__ import annotations
@@ -70,9 +71,13 @@ VARIATIONS = {
     "mirrored": Variation(_each(lambda picture: picture[:, ::-1]), 2, mirrored=True),
     "turned by 90 degrees": Variation(_each(lambda picture: np.rot90(_half(picture))), 2),
     "black gap": Variation(
-        _black_gap, 2, lambda times: np.where(times < 2, times, np.where(times < 10 / 3, np.nan, times - 4 / 3))
+        _black_gap,
+        2,
+        lambda times: np.where(times < 2, times, np.where(times < 10 / 3, np.nan, times - 4 / 3)),
     ),
-    "two copies side by side": Variation(_each(lambda picture: np.concatenate([_half(picture)] * 2, axis=1)), 4),
+    "two copies side by side": Variation(
+        _each(lambda picture: np.concatenate([_half(picture)] * 2, axis=1)), 4
+    ),
     "both present": Variation(
         lambda p, fps: ((n / fps, _half(one)) for n, one in enumerate(p[60:165])), 2, lambda t: t + 2
     ),
@@ -99,7 +104,9 @@ def make_videos(source: Path, folder: Path) -> dict[str, Path]:
 
 
 def measure(path: Path, variation: Variation, plain: list[Poses]) -> dict[str, Any]:
-    """People of a video, and how far the angles of each are from those of the same person in the plain one."""
+    """People of a video, and how far the angles of each are from those of the same person in the plain
+    one.
+    """
     try:
         people = halp.people(path)
         poses = list(read_poses(path))
@@ -120,7 +127,9 @@ def _other_side(name: str) -> str:
 
 
 def _against(one: Poses, plain: list[Poses], variation: Variation) -> dict[str, Any]:
-    """Range of each angle (5th to 95th percentile), and the median difference from the plain video over common frames."""
+    """Range of each angle (5th to 95th percentile), and the median difference from the plain video over
+    common frames.
+    """
     own = joint_angles(one.joints, one.topology)
     times = variation.plain_time(one.times)
     best: tuple[float, dict[str, Any]] = np.inf, {}
@@ -138,9 +147,11 @@ def _against(one: Poses, plain: list[Poses], variation: Variation) -> dict[str, 
             total.append(float(np.median(away)) if len(away) else 180.0)
             row[name] = {
                 "range": [round(float(v), 1) for v in np.percentile(known, [5, 95])] if len(known) else None,
-                "plain": [round(float(v), 1) for v in np.nanpercentile(theirs[name][at[common]], [5, 95])]
-                if common.any()
-                else None,
+                "plain": (
+                    [round(float(v), 1) for v in np.nanpercentile(theirs[name][at[common]], [5, 95])]
+                    if common.any()
+                    else None
+                ),
                 "median_difference": round(total[-1], 1),
             }
         best = min(best, (float(np.mean(total)), row), key=lambda pair: pair[0])
@@ -158,12 +169,18 @@ def main() -> None:
         path, _, count = further.rpartition("=")
         found = halp.people(path)
         name = "/".join(Path(path).parts[-3:])
-        results[name] = {"by_eye": int(count), "found": len(found), "times": [[one.first, one.last] for one in found]}
+        results[name] = {
+            "by_eye": int(count),
+            "found": len(found),
+            "times": [[one.first, one.last] for one in found],
+        }
     for name, row in results.items():
         print(f"{name:26} by eye {row['by_eye']}  found {row['found']}  {row.get('refused', '')}")
         for person in row.get("persons", ()):
             seen = f"{person['first']:.1f}–{person['last']:.1f} s, {person['share']:.0%}"
-            print(f"   person {person['person']} ({seen}) is person {person['angles']['as']} of the plain video")
+            print(
+                f"   person {person['person']} ({seen}) is person {person['angles']['as']} of the plain video"
+            )
             for angle in ANGLES:
                 facts = person["angles"][angle]
                 away = facts["median_difference"]

@@ -1,4 +1,6 @@
-"""What the benchmarks compare with: the same results the obvious way, written independently of the library."""
+"""What the benchmarks compare with: the same results the obvious way, written independently of the
+library.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def materialised_loss(
     temperature: float = 0.07,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """L_HaLP with all `(B, G, D)` positives made and compared with all prototypes; vectorised, nothing repeated."""
+    """L_HaLP with all `(B, G, D)` positives made and compared with all prototypes; vectorised, nothing
+    repeated.
+    """
     with torch.no_grad():
         similarity = key @ prototypes.T
         nearest, closest = similarity.max(1, keepdim=True)
@@ -58,9 +62,11 @@ def repeated_loss(
     temperature: float = 0.07,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """L_HaLP one anchor at a time, with the prototype set repeated for every positive, as the authors' code goes about it.
+    """L_HaLP one anchor at a time, with the prototype set repeated for every positive, as the authors' code
+    goes about it.
 
-    Prototypes are sorted by similarity to the key, the closest is skipped, one of the others is drawn for each positive.
+    Prototypes are sorted by similarity to the key, the closest is skipped, one of the others is drawn for
+    each positive.
     """
     made, owners = [], []
     with torch.no_grad():
@@ -91,9 +97,16 @@ def repeated_loss(
 
 
 def textbook_kmeans(
-    x: Tensor, k: int, *, generator: torch.Generator | None = None, tolerance: float = 1e-3, iterations: int = 100
+    x: Tensor,
+    k: int,
+    *,
+    generator: torch.Generator | None = None,
+    tolerance: float = 1e-3,
+    iterations: int = 100,
 ) -> Tensor:
-    """Riemannian k-means as geometry libraries write it: per cluster a full Karcher mean by log and exp maps."""
+    """Riemannian k-means as geometry libraries write it: per cluster a full Karcher mean by log and exp
+    maps.
+    """
     centres = _plus_plus(x, k, generator)
     for _ in range(iterations):
         nearest = (x @ centres.T).clamp(-1, 1).acos().argmin(1)

@@ -1,12 +1,15 @@
-"""`python -m benchmarks.repetitions [--recordings N]`: how well repetitions are counted where their number is known.
+"""`python -m benchmarks.repetitions [--recordings N]`: how well repetitions are counted where their number is
+known.
 
-Made recordings: eleven actions of `benchmarks.exercises`, two to eight repetitions, with pauses, unequal tempo, partial
-first and last ones, sway and sensor noise. Real poses: trials of one person and action of UTD-MHAD and MSR-Action3D, each one
-repetition, joined with a short transition; actions that go one way or repeat within a trial are left out. Thresholds were chosen
-on other seeds of the made recordings and on UTD-MHAD; MSR-Action3D took no part in that. Jogging and walking of UTD-MHAD, which
-repeat within a trial, are compared with another count: how often the difference of ankle heights changes its sign, by two.
-Mean absolute error, share that is wrong by more than one, and share that is exact. The type-I error of the group test on people
-without a difference is measured as well. Data is looked for in `HALP_SHARED/data`; written to `results/repetitions.json`.
+Made recordings: eleven actions of `benchmarks.exercises`, two to eight repetitions, with pauses, unequal
+tempo, partial first and last ones, sway and sensor noise. Real poses: trials of one person and action of
+UTD-MHAD and MSR-Action3D, each one repetition, joined with a short transition; actions that go one way or
+repeat within a trial are left out. Thresholds were chosen on other seeds of the made recordings and on
+UTD-MHAD; MSR-Action3D took no part in that. Jogging and walking of UTD-MHAD, which repeat within a trial, are
+compared with another count: how often the difference of ankle heights changes its sign, by two. Mean absolute
+error, share that is wrong by more than one, and share that is exact. The type-I error of the group test on
+people without a difference is measured as well. Data is looked for in `HALP_SHARED/data`; written to
+`results/repetitions.json`.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from halp.tasks.repetitions import find_repetitions
 
 # within a trial these go one way only, or repeat an unknown number of times
 NOT_ONCE = (
-    "wave clap knock boxing jog jogging walk sit-to-stand stand-to-sit high-arm-wave horizontal-arm-wave two-hand-wave "
-    "hand-clap side-boxing hammer"
+    "wave clap knock boxing jog jogging walk sit-to-stand stand-to-sit high-arm-wave horizontal-arm-wave"
+    " two-hand-wave hand-clap side-boxing hammer"
 ).split()
 
 
@@ -51,16 +54,24 @@ def trials(name: str, fps: float) -> Iterator[tuple[str, int, list[Poses]]]:
     for label, class_name in enumerate(map(str, data["class_names"])):
         for subject in np.unique(data["subjects"]):
             rows = np.flatnonzero((data["labels"] == label) & (data["subjects"] == subject))
-            clips = [data["joints"][data["offsets"][r] : data["offsets"][r + 1], 0].astype(float) for r in rows]
+            clips = [
+                data["joints"][data["offsets"][r] : data["offsets"][r + 1], 0].astype(float) for r in rows
+            ]
             clips = [clip[(clip != 0).any((1, 2))] for clip in clips]
-            clips = [np.where((clip == 0).all(2, keepdims=True), np.nan, clip) for clip in clips if len(clip) >= 15]
+            clips = [
+                np.where((clip == 0).all(2, keepdims=True), np.nan, clip) for clip in clips if len(clip) >= 15
+            ]
             if clips:
-                poses = [Poses(f"{class_name} {subject} {n}", 0, c, topology, fps) for n, c in enumerate(clips)]
+                poses = [
+                    Poses(f"{class_name} {subject} {n}", 0, c, topology, fps) for n, c in enumerate(clips)
+                ]
                 yield class_name, int(subject), poses
 
 
 def joined(poses: list[Poses], count: int, seed: int) -> Poses:
-    """One recording of `count` trials in turn, about their hips, with smooth transitions of 0.2 to 1 second."""
+    """One recording of `count` trials in turn, about their hips, with smooth transitions of 0.2 to 1
+    second.
+    """
     rng = np.random.default_rng(seed)
     hips = poses[0].topology.index("hip_center")
     parts: list[Floats] = []
@@ -76,9 +87,13 @@ def joined(poses: list[Poses], count: int, seed: int) -> Poses:
 
 
 def steps(poses: Poses) -> int:
-    """Cycles of a gait on the spot: sign changes of the difference of ankle heights, beyond a fifth of its size, by two."""
+    """Cycles of a gait on the spot: sign changes of the difference of ankle heights, beyond a fifth of its
+    size, by two.
+    """
     topology = poses.topology
-    difference = poses.joints[:, topology.index("ankle_left"), 1] - poses.joints[:, topology.index("ankle_right"), 1]
+    difference = (
+        poses.joints[:, topology.index("ankle_left"), 1] - poses.joints[:, topology.index("ankle_right"), 1]
+    )
     difference = difference - np.nanmedian(difference)
     sign = np.sign(difference[np.abs(difference) > 0.2 * np.nanpercentile(np.abs(difference), 95)])
     return round(float((np.diff(sign) != 0).sum() / 2))
@@ -96,7 +111,9 @@ def measures(differences: list[int]) -> dict[str, float]:
 
 
 def type_one(experiments: int = 2000) -> dict[str, float]:
-    """Share of experiments without a difference whose p is at most 0.05, in per cent: 8 skewed persons a group."""
+    """Share of experiments without a difference whose p is at most 0.05, in per cent: 8 skewed persons a
+    group.
+    """
     rng = np.random.default_rng(1)
     wrong = dict.fromkeys(TESTS, 0)
     for seed in range(experiments):
@@ -134,7 +151,9 @@ def main() -> None:
         results[name] = {"all": whole, **{action: measures(values) for action, values in actions.items()}}
         for action, shown in results[name].items():
             table.add_row(
-                name, action, *(f"{value:.2f}" if isinstance(value, float) else str(value) for value in shown.values())
+                name,
+                action,
+                *(f"{value:.2f}" if isinstance(value, float) else str(value) for value in shown.values()),
             )
     errors = type_one()
     console = Console(width=140)

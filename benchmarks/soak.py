@@ -1,10 +1,12 @@
-"""Soak: kill and resume trainings at random instants, many times, and see that nothing is lost and nothing grows.
+"""Soak: kill and resume trainings at random instants, many times, and see that nothing is lost and nothing
+grows.
 
-`python -m benchmarks.soak --kills 1000` trains a single stream, three streams, masked prediction and two processes, kills each at
-random instants (SIGKILL to every process of the job) and resumes it until it ends; the end is compared with a run that was never
-killed, and the next one begins. `--steps 100000` then watches memory and open files of one training. Processes are forked from
-one that has torch loaded, so that a kill costs a second and not ten. With `--json` the counts go to a record, to which a later
-call adds: a soak that was stopped goes on. It is not part of the tests.
+`python -m benchmarks.soak --kills 1000` trains a single stream, three streams, masked prediction and two
+processes, kills each at random instants (SIGKILL to every process of the job) and resumes it until it ends;
+the end is compared with a run that was never killed, and the next one begins. `--steps 100000` then watches
+memory and open files of one training. Processes are forked from one that has torch loaded, so that a kill
+costs a second and not ten. With `--json` the counts go to a record, to which a later call adds: a soak that
+was stopped goes on. It is not part of the tests.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ def _silence() -> None:
 def _set_rank(rank: int, processes: int, port: int) -> None:
     """What torchrun tells its processes."""
     names = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    os.environ.update({name: str(processes) for name in names} | {name: str(rank) for name in ("RANK", "LOCAL_RANK")})
+    os.environ.update(
+        {name: str(processes) for name in names} | {name: str(rank) for name in ("RANK", "LOCAL_RANK")}
+    )
     os.environ.update(GROUP_RANK="0", GROUP_WORLD_SIZE="1", TORCHELASTIC_RUN_ID="soak")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
 
@@ -110,7 +114,9 @@ def wait(children: list[int], seconds: float) -> bool:
     return not left
 
 
-def soak(job: str, store: Store, folder: Path, row: dict[str, Any], longest: float, chance: random.Random) -> None:
+def soak(
+    job: str, store: Store, folder: Path, row: dict[str, Any], longest: float, chance: random.Random
+) -> None:
     """Kill one run at random instants until it ends, and add what was seen to the row of its job."""
     whole, run = folder / "whole", folder / "killed"
     if not whole.exists() and not wait(start(job, store, whole), 3600):
@@ -133,7 +139,11 @@ def _same(one: Path, other: Path) -> bool:
     tensors = [(first.model, second.model), (first.optimiser, second.optimiser)]
     same = all(a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a) for a, b in tensors)
     metrics = (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-    left = [path.name for path in (one / "checkpoints").iterdir() if path not in list_checkpoints(one / "checkpoints")]
+    left = [
+        path.name
+        for path in (one / "checkpoints").iterdir()
+        if path not in list_checkpoints(one / "checkpoints")
+    ]
     return same and metrics and first.state == second.state and not left
 
 
@@ -163,8 +173,12 @@ def growth(store: Store, folder: Path, steps: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=1000, help="kills over all jobs, those on record included")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--kills", type=int, default=1000, help="kills over all jobs, those on record included"
+    )
     parser.add_argument("--steps", type=int, default=100_000, help="steps of the run whose memory is watched")
     parser.add_argument(
         "--longest", type=float, default=1.5, help="seconds that a job lives at most before it is killed"

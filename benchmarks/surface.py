@@ -2,9 +2,9 @@
 
     python -m benchmarks.surface --against REVISION [--only NAME …]
 
-Both versions start from the recordings of `examples/make_recordings.py` as they were in REVISION. A version may add
-keys and columns but not lose any: numbers must agree to 1e-5 and lists must have equal lengths. Where a command has
-several spellings, each version uses the first that it accepts.
+Both versions start from the recordings of `examples/make_recordings.py` as they were in REVISION. A version
+may add keys and columns but not lose any: numbers must agree to 1e-5 and lists must have equal lengths. Where
+a command has several spellings, each version uses the first that it accepts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,23 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 1e-5
-UNCOMPARED = {"seconds", "version", "halp", "commit", "created", "cache", "run", "python", "packages", "fingerprint"}
-SAME_COLUMN = {"name": "recording", "end": "stop", "probability": "score"}  # contract words and those of events
+UNCOMPARED = {
+    "seconds",
+    "version",
+    "halp",
+    "commit",
+    "created",
+    "cache",
+    "run",
+    "python",
+    "packages",
+    "fingerprint",
+}
+SAME_COLUMN = {
+    "name": "recording",
+    "end": "stop",
+    "probability": "score",
+}  # contract words and those of events
 TRAIN = "batch_size=8 epochs=2 seed=3 contrast.queue=16 encoder.hidden=12 halp.recent=12 halp.prototypes=3"
 # command → its spellings; $json stands for `--json`, tables are written to CSV files in the working folder
 COMMANDS: dict[str, list[str]] = {
@@ -35,10 +50,13 @@ COMMANDS: dict[str, list[str]] = {
     "recipes": ["recipes --all $json", "recipes $json"],
     "recipe": ["recipes small $json"],
     "search": ["search halp-base recordings/wave/person1_1.bvh --in recordings -k 5 --out search.csv $json"],
-    "search-windows": ["search halp-base recordings/wave/person1_1.bvh --in long.bvh --window 2 --stride 1 $json"],
+    "search-windows": [
+        "search halp-base recordings/wave/person1_1.bvh --in long.bvh --window 2 --stride 1 $json"
+    ],
     "cluster": ["cluster halp-base recordings --groups 3 --out cluster.csv $json"],
     "compare": [
-        "compare halp-base recordings/wave/person1_1.bvh recordings/wave/person2_1.bvh --out compare.csv $json"
+        "compare halp-base recordings/wave/person1_1.bvh recordings/wave/person2_1.bvh --out compare.csv"
+        " $json"
     ],
     "embed": ["embed halp-base recordings embed.csv --compact $json"],
     "fit": ["classify fit halp-base recordings model --pattern '{label}/{subject}_*.bvh' $json"],
@@ -53,7 +71,8 @@ COMMANDS: dict[str, list[str]] = {
     "repetitions": ["repetitions recordings/squat/person1_1.bvh --out repetitions.csv $json"],
     "angles": ["angles recordings/squat --out angles.csv $json"],
     "deviation": [
-        "deviation halp-base recordings/wave recordings/squat/person1_1.bvh --people people.csv --window 1 $json"
+        "deviation halp-base recordings/wave recordings/squat/person1_1.bvh --people people.csv --window 1"
+        " $json"
     ],
     "poses": ["poses recordings/wave/person1_1.bvh poses --to trc"],
     "export": ["export halp-base package $json"],
@@ -79,7 +98,12 @@ class Version:
     def __init__(self, root: Path, folder: Path):
         self.folder = folder
         folder.mkdir()
-        self.environment = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(root / "src"),
+            "OMP_NUM_THREADS": "1",
+            "COLUMNS": "200",
+        }
         self.environment["HALP_CACHE"] = str(folder / "cache")
 
     def run(self, name: str) -> subprocess.CompletedProcess[str]:
@@ -109,7 +133,9 @@ def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:
         for place, (old, new) in enumerate(zip(before, after, strict=False)):
             yield from differences(old, new, f"{where}[{place}]")
     elif isinstance(before, float) and isinstance(after, int | float):
-        if not (math.isclose(before, after, rel_tol=TOLERANCE, abs_tol=TOLERANCE) or before != before != after):
+        if not (
+            math.isclose(before, after, rel_tol=TOLERANCE, abs_tol=TOLERANCE) or before != before != after
+        ):
             yield f"{where} is {after!r}, was {before!r}"
     elif before != after:
         yield f"{where} is {after!r}, was {before!r}"
@@ -145,12 +171,16 @@ def compare(name: str, before: Version, after: Version) -> list[str]:
     with ThreadPoolExecutor(2) as pool:
         old, new = pool.map(lambda version: version.run(name), (before, after))
     if old.returncode != new.returncode:
-        return [f"exit code {new.returncode}, was {old.returncode}: {(new.stderr or old.stderr).strip()[-300:]}"]
+        return [
+            f"exit code {new.returncode}, was {old.returncode}: {(new.stderr or old.stderr).strip()[-300:]}"
+        ]
     found: list[str] = []
     if "$json" in COMMANDS[name][0] and not old.returncode:
         found += differences(json.loads(old.stdout), json.loads(new.stdout))
     for table in sorted(before.folder.glob("*.csv")) + sorted(before.folder.glob("stats/*.csv")):
-        if table.name != "people.csv" and any(str(part) in COMMANDS[name][0] for part in (table.name, "--out stats")):
+        if table.name != "people.csv" and any(
+            str(part) in COMMANDS[name][0] for part in (table.name, "--out stats")
+        ):
             found += table_differences(table, after.folder / table.relative_to(before.folder))
     return found
 
@@ -159,7 +189,9 @@ def main() -> int:
     """Command line of the comparison; the exit code is 1 where anything differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--against", required=True, help="the revision to compare with")
-    parser.add_argument("--only", nargs="*", default=list(COMMANDS), help="commands to compare (and those they need)")
+    parser.add_argument(
+        "--only", nargs="*", default=list(COMMANDS), help="commands to compare (and those they need)"
+    )
     chosen = parser.parse_args()
     git = ["git", "-C", str(ROOT), "worktree"]
     with tempfile.TemporaryDirectory() as name:
@@ -170,9 +202,14 @@ def main() -> int:
             for version in (before, after):
                 script = old / "examples" / "make_recordings.py"
                 subprocess.run(
-                    [sys.executable, script, "recordings"], cwd=version.folder, check=True, capture_output=True
+                    [sys.executable, script, "recordings"],
+                    cwd=version.folder,
+                    check=True,
+                    capture_output=True,
                 )
-                people = [f"person{person}_{take},p{person}" for person in range(1, 5) for take in range(1, 4)]
+                people = [
+                    f"person{person}_{take},p{person}" for person in range(1, 5) for take in range(1, 4)
+                ]
                 (version.folder / "people.csv").write_text("\n".join(["recording,subject", *people, ""]))
             wrong = 0
             for command in chosen.only:

@@ -1,8 +1,10 @@
-"""Invent a folder of BVH files, as a motion capture suit would give them: three movements of four people, and a long one.
+"""Invent a folder of BVH files, as a motion capture suit would give them: three movements of four people, and
+a long one.
 
     python examples/make_recordings.py recordings
 
-writes `recordings/{wave,squat,march}/*.bvh` and beside them `long.bvh`, where the movements follow each other.
+writes `recordings/{wave,squat,march}/*.bvh` and beside them `long.bvh`, where the movements follow each
+other.
 """
 
 import sys
@@ -35,10 +37,12 @@ MOVEMENTS = ("wave", "squat", "march")
 
 
 def angles(movement: str, seconds: float, draw: np.random.Generator) -> np.ndarray:
-    """Rotations (frames, joints, 3) about z, x and y in degrees: the movement, on a posture and at a pace of its own.
+    """Rotations (frames, joints, 3) about z, x and y in degrees: the movement, on a posture and at a pace of
+    its own.
 
-    Every take has another posture: how the arms are held, how far the trunk leans, where the head looks, with which arm it
-    waves. These say nothing about the movement and are larger than what does, so that positions alone do not tell it.
+    Every take has another posture: how the arms are held, how far the trunk leans, where the head looks, with
+    which arm it waves. These say nothing about the movement and are larger than what does, so that positions
+    alone do not tell it.
     """
     time = np.arange(round(seconds * FPS)) / FPS
     turns = np.zeros((len(time), len(BONES), 3))
@@ -77,10 +81,18 @@ def bvh(turns: np.ndarray, height: float) -> str:
         channels = "Zrotation Xrotation Yrotation"
         channels = f"6 Xposition Yposition Zposition {channels}" if not depth else f"3 {channels}"
         lines = [f"{pad}{'JOINT' if depth else 'ROOT'} {name}", f"{pad}{{"]
-        lines += [f"{pad}  OFFSET {height * x:.4f} {height * y:.4f} {height * z:.4f}", f"{pad}  CHANNELS {channels}"]
+        lines += [
+            f"{pad}  OFFSET {height * x:.4f} {height * y:.4f} {height * z:.4f}",
+            f"{pad}  CHANNELS {channels}",
+        ]
         lines += [line for child in children for line in joint(child, depth + 1)]
         if not children:
-            lines += [f"{pad}  End Site", f"{pad}  {{", f"{pad}    OFFSET 0 {-0.05 * height:.4f} 0", f"{pad}  }}"]
+            lines += [
+                f"{pad}  End Site",
+                f"{pad}  {{",
+                f"{pad}    OFFSET 0 {-0.05 * height:.4f} 0",
+                f"{pad}  }}",
+            ]
         return [*lines, f"{pad}}}"]
 
     def order(name: str) -> list[int]:

@@ -29,4 +29,6 @@ encoder = halp.load_encoder(run.path)
 vectors = halp.embed(encoder, store)
 found, similarity = neighbours(vectors, vectors[:5], k=2)
 for clip in range(5):
-    print(f"{store.names[clip]} is most like {store.names[found[clip, 1]]} (cosine {similarity[clip, 1]:.2f})")
+    print(
+        f"{store.names[clip]} is most like {store.names[found[clip, 1]]} (cosine {similarity[clip, 1]:.2f})"
+    )

@@ -1,10 +1,12 @@
-"""Components of one's own in one file: an encoder, a loss term, a method, an augmentation, a reader and a protocol.
+"""Components of one's own in one file: an encoder, a loss term, a method, an augmentation, a reader and a
+protocol.
 
     halp prepare paces walks stores/walks --plugin examples/plugin.py
     halp pretrain examples/plugin.toml --plugin examples/plugin.py --data stores/walks
     halp evaluate runs/plugin-seed0 --plugin examples/plugin.py --protocol centroid
 
-Nothing here is part of halp: recipes and commands find the components by the names under which they are registered.
+Nothing here is part of halp: recipes and commands find the components by the names under which they are
+registered.
 """
 
 from __future__ import annotations
@@ -84,8 +86,13 @@ class Spread(nn.Module):
         super().__init__()
         self.weight = settings.weight
 
-    def forward(self, streams: Mapping[str, Any], queue: Any, context: StepContext) -> tuple[Tensor, dict[str, Tensor]]:
-        losses = {name: torch.pdist(batch.query).square().mul(-2).exp().mean().log() for name, batch in streams.items()}
+    def forward(
+        self, streams: Mapping[str, Any], queue: Any, context: StepContext
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        losses = {
+            name: torch.pdist(batch.query).square().mul(-2).exp().mean().log()
+            for name, batch in streams.items()
+        }
         metrics = {f"{name}/loss_spread": loss.detach() for name, loss in losses.items()}
         return self.weight * torch.stack(list(losses.values())).sum(), metrics
 
@@ -115,7 +122,9 @@ class Denoise(Method):
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         clips = views["clip"]
         shape = (context.batch_size(len(clips)), *clips.shape[1:])
-        noise = torch.randn(shape, generator=context.generator)[context.rows(len(clips))]  # drawn for the whole batch
+        noise = torch.randn(shape, generator=context.generator)[
+            context.rows(len(clips))
+        ]  # drawn for the whole batch
         features = self.backbone(clips + self.settings.noise * noise.to(clips))
         error = (self.head(features) - clips.mean(1).flatten(1)).square().mean(1, keepdim=True)
         loss = gather(error, shape[0]).mean()  # over the clips of all processes
@@ -147,7 +156,9 @@ class Lean:
 
 @dataclass(frozen=True)
 class PacesSettings:
-    """How many frames are invented per file, whether people bob upside down, and which classes are read (none: all)."""
+    """How many frames are invented per file, whether people bob upside down, and which classes are read
+    (none: all).
+    """
 
     frames: int = 24
     upside_down: bool = False
@@ -156,7 +167,9 @@ class PacesSettings:
 
 @register_reader("paces", PacesSettings)
 class PacesReader:
-    """Text files with a pace in steps per frame become stick figures that bob up and down at it; folders are classes."""
+    """Text files with a pace in steps per frame become stick figures that bob up and down at it; folders are
+    classes.
+    """
 
     description = "one number per file (an example of a reader of one's own)"
 

@@ -1,4 +1,6 @@
-"""Hallucinated positives in a contrastive loop of your own: plain torch, noisy vectors instead of skeletons."""
+"""Hallucinated positives in a contrastive loop of your own: plain torch, noisy vectors instead of
+skeletons.
+"""
 
 import torch
 from torch import nn
@@ -45,4 +47,7 @@ for step in range(200):
     queue = torch.cat([queue, key])[-256:]  # newest last
 
 kept = 0.0 if term.last is None else float(term.last.kept.float().mean())
-print(f"nearest neighbour of the same kind: {before:.0%} before, {neighbour_accuracy():.0%} after; {kept:.0%} kept")
+print(
+    f"nearest neighbour of the same kind: {before:.0%} before, {neighbour_accuracy():.0%} after; {kept:.0%}"
+    " kept"
+)

@@ -1,13 +1,14 @@
-"""`python -m experiments.all_methods [--epochs N] [--seeds …] [--only …] [--jobs 2] [--cost]`: every method at one budget.
+"""`python -m experiments.all_methods [--epochs N] [--seeds …] [--only …] [--jobs 2] [--cost]`: every method
+at one budget.
 
-Each method's `small-…` recipe is trained without labels on the training part of NW-UCLA (views 1 and 2, tested on view 3), with
-the same store, the same batches of 64 and the same number of steps; epochs at which something starts or the learning rate
-drops keep their share of the training. Nothing was tuned for this table. Frozen features are evaluated by kNN (k = 1) and
-ridge regression, whose penalty is chosen on training clips; the raw coordinates and the same encoder before training stand
-beside. A cell is one method with one seed: what is finished is found again, and several commands may train different
-cells at once. `--cost` trains two epochs of every method and prints what the table would take. A new method is one line
-of `METHODS`. Data is looked for in `HALP_SHARED/data` (default `../shared/data`).
-Writes `results/all_methods.json` and `.md`.
+Each method's `small-…` recipe is trained without labels on the training part of NW-UCLA (views 1 and 2,
+tested on view 3), with the same store, the same batches of 64 and the same number of steps; epochs at which
+something starts or the learning rate drops keep their share of the training. Nothing was tuned for this
+table. Frozen features are evaluated by kNN (k = 1) and ridge regression, whose penalty is chosen on training
+clips; the raw coordinates and the same encoder before training stand beside. A cell is one method with one
+seed: what is finished is found again, and several commands may train different cells at once. `--cost` trains
+two epochs of every method and prints what the table would take. A new method is one line of `METHODS`. Data
+is looked for in `HALP_SHARED/data` (default `../shared/data`). Writes `results/all_methods.json` and `.md`.
 """
 
 from __future__ import annotations
@@ -50,14 +51,19 @@ PROTOCOLS = ("knn", "ridge")
 
 @dataclass(frozen=True)
 class Entry:
-    """A method of the table: its recipe, settings beside, and the method that it is HaLP on, for a paired difference."""
+    """A method of the table: its recipe, settings beside, and the method that it is HaLP on, for a paired
+    difference.
+    """
 
     recipe: str
     settings: tuple[str, ...] = ()
     on: str = ""
 
 
-READ_OUT = ("thirds-max", "mean")  # the pooling of the small recipes, and the one that this table has in its place
+READ_OUT = (
+    "thirds-max",
+    "mean",
+)  # the pooling of the small recipes, and the one that this table has in its place
 METHODS: dict[str, Entry] = {
     "MoCo": Entry("small", ('terms=["infonce"]',)),
     "HaLP": Entry("small", on="MoCo"),
@@ -68,7 +74,9 @@ METHODS: dict[str, Entry] = {
     "MoCo without queue": Entry("small-queue-free"),
     "HaLP without queue": Entry("small-queue-free-halp", on="MoCo without queue"),
     "MoCo without queue and momentum": Entry("small-queue-free-no-momentum"),
-    "HaLP without queue and momentum": Entry("small-queue-free-no-momentum-halp", on="MoCo without queue and momentum"),
+    "HaLP without queue and momentum": Entry(
+        "small-queue-free-no-momentum-halp", on="MoCo without queue and momentum"
+    ),
     "SkeletonBT": Entry("small-skeletonbt"),
     "HaLP + SkeletonBT": Entry("small-skeletonbt-halp", on="SkeletonBT"),
     "VICReg": Entry("small-vicreg"),
@@ -101,7 +109,9 @@ def budgeted(name: str, epochs: int, seed: int) -> Recipe:
     common += [f"saving.checkpoint_epochs={max(1, epochs // 4)}", "saving.log_every=20"]
     if own.encoder.name == "gru" and own.encoder.pooling == READ_OUT[0]:
         common.append(f"encoder.pooling={READ_OUT[1]}")
-    moments = [f"{key}={json.dumps(shortened(value, epochs / own.epochs))}" for key, value in timed(own.flat())]
+    moments = [
+        f"{key}={json.dumps(shortened(value, epochs / own.epochs))}" for key, value in timed(own.flat())
+    ]
     return load_recipe(entry.recipe, [*entry.settings, *common, *moments])
 
 
@@ -129,10 +139,13 @@ class Cells:
             return known
         store, path = prepared_store(DATA_SET, self.folder / "stores"), self.path(name, seed)
         run = _trained(budgeted(name, self.epochs, seed), store, path)
-        rows = {row.name: row.results for row in evaluate_run(run, store, protocols=PROTOCOLS, splits=(SPLIT,))}
+        rows = {
+            row.name: row.results for row in evaluate_run(run, store, protocols=PROTOCOLS, splits=(SPLIT,))
+        }
         labels = {"raw coordinates": "raw", "untrained": "untrained", run.path.name: "trained"}
         accuracies = {
-            labels[row]: {result.protocol: result.accuracy for result in results} for row, results in rows.items()
+            labels[row]: {result.protocol: result.accuracy for result in results}
+            for row, results in rows.items()
         }
         method = sum(parameter.numel() for parameter in run.encoder(run.recipe.streams[0]).parameters())
         seconds = sum(line["seconds"] for line in run.timing())
@@ -172,7 +185,9 @@ def _make(cells: Cells, name: str, seed: int) -> tuple[str, int]:
 
 
 def _cost(cells: Cells, name: str, epochs: int = 2) -> float:
-    """Seconds of processor time, which other work disturbs little, that all epochs of one seed would take on one core."""
+    """Seconds of processor time, which other work disturbs little, that all epochs of one seed would take on
+    one core.
+    """
     torch.set_num_threads(1)
     store = prepared_store(DATA_SET, cells.folder / "stores")
     recipe = budgeted(name, cells.epochs, 0)
@@ -184,7 +199,9 @@ def _cost(cells: Cells, name: str, epochs: int = 2) -> float:
 
 def collect(cells: Cells, names: Sequence[str], seeds: Sequence[int]) -> dict[str, list[dict[str, Any]]]:
     """All finished cells by method, in the order of the seeds."""
-    found = {name: [cell for seed in seeds if (cell := cells.found(name, seed)) is not None] for name in names}
+    found = {
+        name: [cell for seed in seeds if (cell := cells.found(name, seed)) is not None] for name in names
+    }
     return {name: made for name, made in found.items() if made}
 
 
@@ -196,7 +213,9 @@ def differences(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, d
         if other and len(other) == len(made):
             gaps[f"{name} − {METHODS[name].on}"] = {
                 protocol: str(
-                    paired_difference(*([cell["trained"][protocol] for cell in side] for side in (made, other)))
+                    paired_difference(
+                        *([cell["trained"][protocol] for cell in side] for side in (made, other))
+                    )
                 )
                 for protocol in PROTOCOLS
             }
@@ -211,11 +230,17 @@ def markdown(found: Mapping[str, Sequence[Mapping[str, Any]]], epochs: int, comm
     lines = [
         "# All methods at one budget",
         "",
-        f"NW-UCLA, views 1 and 2 → 3; {epochs} epochs, {', '.join(map(str, steps))} steps of {BATCH} clips; top-1 in per cent, "
-        f"mean ± standard deviation over seeds, last epoch. Raw coordinates: {raw}. Untrained: the same encoder before "
-        "training. Seconds of training on one core, with whatever else the machine did.",
+        (
+            f"NW-UCLA, views 1 and 2 → 3; {epochs} epochs, {', '.join(map(str, steps))} steps of {BATCH}"
+            " clips; top-1 in per cent, mean ± standard deviation over seeds, last epoch. Raw coordinates:"
+            f" {raw}. Untrained: the same encoder before training. Seconds of training on one core, with"
+            " whatever else the machine did."
+        ),
         "",
-        "| method | kNN | untrained, kNN | ridge | untrained, ridge | encoder | parameters | seconds | seeds |",
+        (
+            "| method | kNN | untrained, kNN | ridge | untrained, ridge | encoder | parameters | seconds |"
+            " seeds |"
+        ),
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, made in found.items():
@@ -230,7 +255,10 @@ def markdown(found: Mapping[str, Sequence[Mapping[str, Any]]], epochs: int, comm
     gaps = differences(found)
     if gaps:
         lines += ["", "| paired by seed, 95 % interval | kNN | ridge |", "| --- | --- | --- |"]
-        lines += [f"| {name} | {' | '.join(gap[protocol] for protocol in PROTOCOLS)} |" for name, gap in gaps.items()]
+        lines += [
+            f"| {name} | {' | '.join(gap[protocol] for protocol in PROTOCOLS)} |"
+            for name, gap in gaps.items()
+        ]
     return "\n".join([*lines, "", f"`{command}`", ""])
 
 
@@ -274,15 +302,22 @@ def main(arguments: Sequence[str]) -> int:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(options.jobs, context, _end_with_parent) as pool:
             if options.cost:
-                for name, seconds in zip(options.only, pool.map(_cost, [cells] * len(options.only), options.only)):
+                for name, seconds in zip(
+                    options.only, pool.map(_cost, [cells] * len(options.only), options.only)
+                ):
                     print(f"{name}: {seconds / 60:.1f} min per seed", flush=True)
                 return 0
-            wanted = [] if options.table else [(name, seed) for seed in options.seeds for name in options.only]
+            wanted = (
+                [] if options.table else [(name, seed) for seed in options.seeds for name in options.only]
+            )
             jobs = [pool.submit(_make, cells, *cell) for cell in wanted]
             try:
                 for number, job in enumerate(jobs, start=1):
                     name, seed = job.result()
-                    said.print(f"{number} of {len(wanted)}: {name}, seed {seed}: {json.dumps(cells.found(name, seed))}")
+                    said.print(
+                        f"{number} of {len(wanted)}: {name}, seed {seed}:"
+                        f" {json.dumps(cells.found(name, seed))}"
+                    )
             except BaseException:
                 pool.shutdown(cancel_futures=True)  # cells that have not begun would be trained first
                 raise

@@ -1,8 +1,11 @@
-"""`python -m experiments.endpoint train|read STORE --out FOLDER`: the registered endpoint (docs/appendix/preregistration.md).
+"""`python -m experiments.endpoint train|read STORE --out FOLDER`: the registered endpoint
+(docs/appendix/preregistration.md).
 
-STORE holds the classes A001 to A010 of NTU-60, as `halp prepare ntu` makes it. `train` trains what is not finished and resumes
-what was stopped, one process with one thread. `read` probes the seeds that are complete on both splits and writes
-`results/endpoint.json` and `.md`: the endpoint, and the exploratory probes with intervals corrected over all of them.
+STORE holds the classes A001 to A010 of NTU-60, as `halp prepare ntu` makes it. `train` trains what is not
+finished and resumes what was stopped, one process with one thread. `read` probes the seeds that are complete
+on both splits and writes
+`results/endpoint.json` and `.md`: the endpoint, and the exploratory probes with intervals corrected over all
+of them.
 """
 
 from __future__ import annotations
@@ -34,14 +37,19 @@ from halp.reproduce.tables import get_table
 from halp.training import Run
 
 Array = npt.NDArray[Any]
-Found = dict[tuple[str, str, int], dict[str, Array]]  # by method, split and seed: probe → right (draws, clips)
+Found = dict[
+    tuple[str, str, int], dict[str, Array]
+]  # by method, split and seed: probe → right (draws, clips)
 SPLITS = ("xsub", "xview")
 SEEDS = range(10)
 DRAWS = 20
 PENALTY = 0.3
 OTHER_PENALTIES = (0.03, 0.1, 1.0, 3.0)
 SHARES = {"1 %": 0.01, "5 %": 0.05, "10 %": 0.1}
-PAIRS = {"ntu10": ("MoCo", "HaLP"), "ntu10-streams": ("CMD", "HaLP + CMD")}  # table → base and the same with HaLP
+PAIRS = {
+    "ntu10": ("MoCo", "HaLP"),
+    "ntu10-streams": ("CMD", "HaLP + CMD"),
+}  # table → base and the same with HaLP
 PAPER = {"MoCo": 3.65, "CMD": 1.0}  # means of its two splits, 60 classes
 
 
@@ -76,7 +84,9 @@ def complete_seeds(store: Store, out: Path) -> dict[str, list[int]]:
         done = all(runner.state(job) == "done" for job in schedule.jobs.values())
         found[base, split, seed] = done
     bases = [pair[0] for pair in PAIRS.values()]
-    return {base: [seed for seed in SEEDS if all(found[base, split, seed] for split in SPLITS)] for base in bases}
+    return {
+        base: [seed for seed in SEEDS if all(found[base, split, seed] for split in SPLITS)] for base in bases
+    }
 
 
 def probe(features: Array, store: Store, split: str, seed: int) -> dict[str, Array]:
@@ -145,11 +155,15 @@ def accuracies(found: Found) -> dict[str, dict[str, dict[str, list[float | None]
     return table
 
 
-def differences(found: Found, store: Store, base: str, ours: str, seeds: Sequence[int], key: str) -> dict[str, Any]:
+def differences(
+    found: Found, store: Store, base: str, ours: str, seeds: Sequence[int], key: str
+) -> dict[str, Any]:
     """Per split and for their mean: the difference per seed `(seeds,)`, and its resampled means."""
     per_seed, resampled = {}, {}
     for place, split in enumerate(SPLITS):
-        rows = [100.0 * found[ours, split, seed][key] - 100.0 * found[base, split, seed][key] for seed in seeds]
+        rows = [
+            100.0 * found[ours, split, seed][key] - 100.0 * found[base, split, seed][key] for seed in seeds
+        ]
         people = np.asarray(store.subjects)[store.split(split)[1]]
         per_seed[split] = np.stack(rows).mean((1, 2))
         resampled[split] = resampled_means(np.stack(rows), people, seed=place)
@@ -171,17 +185,26 @@ def summarise(found: Found, store: Store, complete: dict[str, list[int]]) -> dic
             for split, (values, resampled) in differences(found, store, base, ours, seeds, key).items():
                 mean = float(values.mean())
                 row: dict[str, Any] = {"difference": f"{ours} − {base}", "split": split, "probe": key}
-                row |= {"per seed": np.round(values, 3).tolist(), "95 % interval": interval(mean, resampled).to_json()}
+                row |= {
+                    "per seed": np.round(values, 3).tolist(),
+                    "95 % interval": interval(mean, resampled).to_json(),
+                }
                 if (key, split) != ("1 %", "both"):
                     level = 1 - 0.05 / comparisons
-                    explored.append(row | {"corrected interval": interval(mean, resampled, level=level).to_json()})
+                    explored.append(
+                        row | {"corrected interval": interval(mean, resampled, level=level).to_json()}
+                    )
                     continue
                 late = values[[seed >= 5 for seed in seeds]]
                 endpoint[base] = row | {
                     "seeds": seeds,
                     "97.5 % interval": interval(mean, resampled, level=0.975).to_json(),
-                    "Student over seeds, 97.5 %": str(paired_difference(values, np.zeros_like(values), comparisons=2)),
-                    "seeds 5 to 9 alone": str(paired_difference(late, np.zeros_like(late))) if len(late) else None,
+                    "Student over seeds, 97.5 %": str(
+                        paired_difference(values, np.zeros_like(values), comparisons=2)
+                    ),
+                    "seeds 5 to 9 alone": (
+                        str(paired_difference(late, np.zeros_like(late))) if len(late) else None
+                    ),
                     "the paper": PAPER[base],
                 }
     return {
@@ -222,14 +245,24 @@ def markdown(result: dict[str, Any]) -> str:
     lines = ["# The registered endpoint", *table([*columns, "the paper"], ends)]
     lines.append(f"## Exploratory: intervals corrected for {result['comparisons']} differences")
     others = [
-        [row["difference"], row["split"], row["probe"], text(row["corrected interval"]), text(row["95 % interval"])]
+        [
+            row["difference"],
+            row["split"],
+            row["probe"],
+            text(row["corrected interval"]),
+            text(row["95 % interval"]),
+        ]
         for row in result["exploratory"]
     ]
     lines += table(["difference", "split", "probe", "corrected interval", "95 % interval"], others)
     lines.append("## Accuracies: mean ± standard deviation over seeds")
     probes = list(next(iter(next(iter(result["accuracy"].values())).values())))
     cells = [
-        [method, split, *(f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}") for mean, std in row.values())]
+        [
+            method,
+            split,
+            *(f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}") for mean, std in row.values()),
+        ]
         for method, splits in result["accuracy"].items()
         for split, row in splits.items()
     ]
@@ -253,7 +286,11 @@ def main(arguments: list[str]) -> int:
         print("no seed is complete on both splits yet")
         return 2
     result = summarise(probed(store, options.out, complete), store, complete)
-    facts = {"command": "python -m experiments.endpoint read STORE --out FOLDER", "store": store.hash, "draws": DRAWS}
+    facts = {
+        "command": "python -m experiments.endpoint read STORE --out FOLDER",
+        "store": store.hash,
+        "draws": DRAWS,
+    }
     result = {**facts, "penalty": PENALTY, "resamples": RESAMPLES, "versions": versions(), **result}
     text = markdown(result)
     print(text)

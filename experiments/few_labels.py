@@ -1,11 +1,14 @@
-"""`python -m experiments.few_labels [--ntu RAW]`: few labels, plain and with the training clips that have none.
+"""`python -m experiments.few_labels [--ntu RAW]`: few labels, plain and with the training clips that have
+none.
 
-The four Kinect sets of `experiments.transfer` and, with RAW (a folder of NTU-60 files, ten classes here), NTU-10 by both splits.
-1, 3, 5 and 10 labelled clips per class, 20 draws for each seed. Rows: raw coordinates (one scale), MiniRocket, the untrained
-twin of `halp-base` (three seeds) and `halp-base`. `plain` is one probe for all: features standardised on the training clips,
-ridge on unit vectors of the labelled clips, penalty 0.1. `adapted` is `halp.tasks.adapt` with the other training clips as clips
-without labels: the method that `halp classify fit` would take (by cross-validation where the labels allow it). Intervals are
-hierarchical: seeds, label draws, test people. `--validate` measures on folds of the training parts. What was measured is kept
+The four Kinect sets of `experiments.transfer` and, with RAW (a folder of NTU-60 files, ten classes here),
+NTU-10 by both splits. 1, 3, 5 and 10 labelled clips per class, 20 draws for each seed. Rows: raw coordinates
+(one scale), MiniRocket, the untrained twin of `halp-base` (three seeds) and `halp-base`. `plain` is one probe
+for all: features standardised on the training clips, ridge on unit vectors of the labelled clips, penalty
+0.1. `adapted` is `halp.tasks.adapt` with the other training clips as clips without labels: the method that
+`halp classify fit` would take (by cross-validation where the labels allow it). Intervals are
+hierarchical: seeds, label draws, test people. `--validate` measures on folds of the training parts. What was
+    measured is kept
 in `--out`. Writes `results/few_labels.json` and `.md`.
 """
 
@@ -57,7 +60,9 @@ GAPS = (
 
 
 def encode(task: Task, store: Any, encoder: str, seed: int, train: Array, path: Path) -> Array:
-    """Features of all clips of a set, kept in a file; nothing but training clips without labels is fitted to."""
+    """Features of all clips of a set, kept in a file; nothing but training clips without labels is fitted
+    to.
+    """
     if not path.exists():
         inner = SimpleNamespace(stores={"body-16": store})
         fitted = np.sort(np.random.default_rng(0).permutation(train)[:2000])
@@ -77,7 +82,9 @@ def _alone(name: str) -> Any:
     return encoder
 
 
-def plain_scores(vectors: Array, pool: Array, rows: Array, labels: Array, test: Array, one_scale: bool) -> Array:
+def plain_scores(
+    vectors: Array, pool: Array, rows: Array, labels: Array, test: Array, one_scale: bool
+) -> Array:
     """Scores of ridge on unit vectors, standardised on the pool."""
     mean, scale = vectors[pool].mean(0), column_scale(vectors[pool], one_scale)
     own, other = (unit((vectors[part] - mean) / scale) for part in (rows, test))
@@ -89,8 +96,15 @@ def plain_scores(vectors: Array, pool: Array, rows: Array, labels: Array, test: 
 class Measurement:
     """One set, one encoder, one seed: which test clips are right, by way, shots and draw."""
 
-    def __init__(self, task: Task, vectors: Array, train: Array, test: Array, seed: int, encoder: str) -> None:
-        self.vectors, self.test, self.seed, self.encoder = np.asarray(vectors, np.float32), test, seed, encoder
+    def __init__(
+        self, task: Task, vectors: Array, train: Array, test: Array, seed: int, encoder: str
+    ) -> None:
+        self.vectors, self.test, self.seed, self.encoder = (
+            np.asarray(vectors, np.float32),
+            test,
+            seed,
+            encoder,
+        )
         order = np.random.default_rng(seed).permutation(train)
         self.pool = np.sort(order[:POOL])
         self.labels, self.groups = np.asarray(task.labels), np.asarray(task.groups)
@@ -128,13 +142,19 @@ class Measurement:
             head = near.head(choice.method, places, labels, len(there))
             best = head.logits(self.vectors[self.test]).argmax(1)
         else:
-            fitted = fit_classifier(self.vectors[rows], labels, names, groups=groups, kind=choice.candidate.kind)
+            fitted = fit_classifier(
+                self.vectors[rows], labels, names, groups=groups, kind=choice.candidate.kind
+            )
             best = fitted.predict(self.vectors[self.test]).best
         return np.asarray(there[best] == self.labels[self.test])
 
 
-def measure(task: Task, store: Any, row: tuple[str, str], part: int, folder: Path, tag: str) -> dict[str, Array]:
-    """Right answers `(seeds, draws, clips)` by shots, and what was chosen how often; from a file where it was measured before."""
+def measure(
+    task: Task, store: Any, row: tuple[str, str], part: int, folder: Path, tag: str
+) -> dict[str, Array]:
+    """Right answers `(seeds, draws, clips)` by shots, and what was chosen how often; from a file where it was
+    measured before.
+    """
     encoder, way = row
     name = f"{encoder}-{way}-{task.name}-{tag}{part}".replace(" ", "_")
     path = folder / f"{name}.npz"
@@ -148,7 +168,9 @@ def measure(task: Task, store: Any, row: tuple[str, str], part: int, folder: Pat
             vectors = encode(task, store, encoder, seed, train, Path(str(kept).replace(" ", "_")))
             one = Measurement(task, vectors, train, test, seed, encoder)
             for shots in SHOTS:
-                found.setdefault(shots, []).append(np.stack([one.right(way, shots, draw) for draw in range(DRAWS)]))
+                found.setdefault(shots, []).append(
+                    np.stack([one.right(way, shots, draw) for draw in range(DRAWS)])
+                )
             chosen |= {key: chosen.get(key, 0) + count for key, count in one.chosen.items()}
         words = [f"{key} {count}" for key, count in chosen.items()]
         arrays = {str(shots): np.stack(values) for shots, values in found.items()}
@@ -184,10 +206,16 @@ def markdown(result: Any, tasks: Sequence[str]) -> str:
             "| --- |" + " --- |" * (len(tasks) + 1),
         ]
         for name, row in result["accuracy"].items():
-            lines.append(f"| {name} | {' | '.join(f'{row[str(shots)][task]:.1f}' for task in [*tasks, 'mean'])} |")
+            lines.append(
+                f"| {name} | {' | '.join(f'{row[str(shots)][task]:.1f}' for task in [*tasks, 'mean'])} |"
+            )
         for name, row in result["differences"].items():
-            cells = ["{:+.1f} ({:+.1f} to {:+.1f})".format(*row[str(shots)][task]) for task in [*tasks, "mean"]]
-            lines.append(f"| {name} | {' | '.join(cells)} |".replace("-", "−").replace("halp−base", "halp-base"))
+            cells = [
+                "{:+.1f} ({:+.1f} to {:+.1f})".format(*row[str(shots)][task]) for task in [*tasks, "mean"]
+            ]
+            lines.append(
+                f"| {name} | {' | '.join(cells)} |".replace("-", "−").replace("halp−base", "halp-base")
+            )
         lines.append("")
     return "\n".join([*lines, f"`{result['command']}`", ""])
 
@@ -212,7 +240,10 @@ def main(arguments: Sequence[str]) -> int:
                 cell = measure(task, stores[task.store], row, 0, options.out, tag)
                 found.setdefault(row, {})[task.name] = cell
                 console.print(
-                    *row, task.name, {s: round(100 * float(cell[str(s)].mean()), 1) for s in SHOTS}, cell["chosen"]
+                    *row,
+                    task.name,
+                    {s: round(100 * float(cell[str(s)].mean()), 1) for s in SHOTS},
+                    cell["chosen"],
                 )
     people = {task.name: np.asarray(stores[task.store].subjects)[task.parts[0][1]] for task in tasks}
     names = [task.name for task in tasks]
@@ -228,8 +259,17 @@ def main(arguments: Sequence[str]) -> int:
         for a, b in GAPS
     }
     chosen = {name: found[OURS, "adapted"][name]["chosen"].tolist() for name in names}
-    command = f"python -m experiments.few_labels{' --ntu RAW' if options.ntu else ''}{' --validate' * options.validate}"
-    result = {"command": command, "draws": DRAWS, "seeds": SEEDS, "versions": versions(), "accuracy": accuracy}
+    command = (
+        "python -m"
+        f" experiments.few_labels{' --ntu RAW' if options.ntu else ''}{' --validate' * options.validate}"
+    )
+    result = {
+        "command": command,
+        "draws": DRAWS,
+        "seeds": SEEDS,
+        "versions": versions(),
+        "accuracy": accuracy,
+    }
     result |= {"differences": gaps, "chosen": chosen}
     text = markdown(result, names)
     print(text)

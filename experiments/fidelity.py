@@ -1,7 +1,8 @@
 """`python -m experiments.fidelity`: what the simplifications on the way from Eq. 2 to Eq. 7 cost, in figures.
 
-Measured over many keys and targets: how often the similarity to P* that Eq. 6 makes small is smallest elsewhere than at
-t*, how far t* of the pair is from the exact limit t° under all prototypes, and how many positives the rank filter keeps.
+Measured over many keys and targets: how often the similarity to P* that Eq. 6 makes small is smallest
+elsewhere than at t*, how far t* of the pair is from the exact limit t° under all prototypes, and how many
+positives the rank filter keeps.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Figures:
     cases: int
     minimum_elsewhere: float  # share of cases whose least similarity to P* on [0, t*] is not at t*
     minimum_at_key: float  # share of cases in which it is at t = 0, at the key itself
-    excess_similarity: float  # how much nearer to P* the positive at t* is than the least possible, where they differ
+    excess_similarity: (
+        float  # how much nearer to P* the positive at t* is than the least possible, where they differ
+    )
     arctan_wrong: float  # share of cases in which the plain arctan of Eq. 7 leaves [0, 1]
     third_binds: float  # share of cases in which another prototype than the target limits the step
     exact_over_pair: float  # mean of t° / t*
@@ -52,12 +55,15 @@ def measure(configuration: str, dimensions: int, batches: int, seed: int = 0) ->
 
 
 def one_scene(key: Tensor, prototypes: Tensor, generator: torch.Generator) -> list[Tensor]:
-    """The quantities of `Figures` for every positive of a scene, the minimum by a dense search along the geodesics."""
+    """The quantities of `Figures` for every positive of a scene, the minimum by a dense search along the
+    geodesics.
+    """
     hardest = plan_positives(key, prototypes, count=50, step="hardest", generator=generator)
     closest = prototypes[(key @ prototypes.T).argmax(1)][:, None]
     target = prototypes[hardest.target]
     limit = hardest.step
-    # similarity to P* along the way, cos θ · z·P* + sin θ · u·P*, with u the direction in which the walk sets out
+    # similarity to P* along the way, cos θ · z·P* + sin θ · u·P*, with u the direction in which the walk sets
+    # out
     heading = unit(log_map(key[:, None], target))
     theta = (limit * angle(key[:, None], target))[..., None] * torch.linspace(0, 1, GRID + 1, dtype=key.dtype)
     at_key, ahead = (key[:, None] * closest).sum(-1, keepdim=True), (heading * closest).sum(-1, keepdim=True)
@@ -84,7 +90,9 @@ def one_scene(key: Tensor, prototypes: Tensor, generator: torch.Generator) -> li
 
 
 def exact_limit(key: Tensor, prototypes: Tensor, closest: Tensor, target: Tensor) -> Tensor:
-    """t°: the furthest step at which no prototype is nearer than P*, by bisection on the geodesic, not by the formula."""
+    """t°: the furthest step at which no prototype is nearer than P*, by bisection on the geodesic, not by the
+    formula.
+    """
     low, high = torch.zeros(target.shape[:2], dtype=key.dtype), torch.ones(target.shape[:2], dtype=key.dtype)
     for _ in range(40):
         middle = (low + high) / 2
@@ -97,7 +105,8 @@ def exact_limit(key: Tensor, prototypes: Tensor, closest: Tensor, target: Tensor
 def scene(configuration: str, dimensions: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """64 keys and 20 prototypes in float64.
 
-    `random`: all uniform. `tight`, `loose`: keys around 60 directions, prototypes by k-means of 256 other such keys.
+    `random`: all uniform. `tight`, `loose`: keys around 60 directions, prototypes by k-means of 256 other
+    such keys.
     """
 
     def normal(*shape: int) -> Tensor:
@@ -115,7 +124,9 @@ def scene(configuration: str, dimensions: int, generator: torch.Generator) -> tu
 def main() -> None:
     """Measure all configurations, print a table, write `results/fidelity.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=10, help="scenes of 64 keys × 50 positives a configuration")
+    parser.add_argument(
+        "--batches", type=int, default=10, help="scenes of 64 keys × 50 positives a configuration"
+    )
     batches = parser.parse_args().batches
     found = [measure("random", d, batches) for d in (2, 3, 8, 32, 128)]
     found += [measure(kind, d, batches) for kind in ("tight", "loose") for d in (8, 32, 128)]
@@ -126,7 +137,9 @@ def main() -> None:
         table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in asdict(figures).values()))
     Console(width=160).print(table)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "fidelity.json").write_text(json.dumps([asdict(figures) for figures in found], indent=2) + "\n")
+    (RESULTS / "fidelity.json").write_text(
+        json.dumps([asdict(figures) for figures in found], indent=2) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""`python -m experiments.figure4 --data STORE --out FOLDER [--seed 0]`: is the key or the positive nearer to the query, and why?
+"""`python -m experiments.figure4 --data STORE --out FOLDER [--seed 0]`: is the key or the positive nearer to
+the query, and why?
 
-The supplement's figure 4 has keys slightly nearer. Measured here on one store: (1) short trainings that fork from one MoCo
-warm-up and differ in one setting of HaLP; (2) positives of other steps and hardness around the same keys, on the embeddings of
-the warm-up and of the end of MoCo and HaLP, where nothing but the geometry differs. Runs that are there are used again.
+The supplement's figure 4 has keys slightly nearer. Measured here on one store: (1) short trainings that fork
+from one MoCo warm-up and differ in one setting of HaLP; (2) positives of other steps and hardness around the
+same keys, on the embeddings of the warm-up and of the end of MoCo and HaLP, where nothing but the geometry
+differs. Runs that are there are used again.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ QUEUES = (256, 2048)
 STEPS = (("paper", 0.2), ("paper", 0.8), ("paper", 1.0), ("authors", 0.8), ("hardest", 1.0))
 
 
-def train(store: Store, folder: Path, name: str, settings: tuple[str, ...], fork: Run | None, until: int) -> Run:
+def train(
+    store: Store, folder: Path, name: str, settings: tuple[str, ...], fork: Run | None, until: int
+) -> Run:
     """A run of that name, trained unless it is there already."""
     path = folder / name.replace(" ", "-")
     if RunFolder(path).holds_run() and open_run(path).info.get("finished"):
@@ -106,7 +110,9 @@ def geometry(name: str, run: Run, store: Store, clips: int = 512) -> list[dict[s
     for step, hardness in STEPS:
         draws = generator(0, "figure 4", 1)
         found = query_gap(query, key, prototypes, step=step, hardness=hardness, count=100, generator=draws)
-        rows.append({"embeddings": name, "step": step, "λ": hardness, "gap": round(found.gap, 4)} | _rounded(found))
+        rows.append(
+            {"embeddings": name, "step": step, "λ": hardness, "gap": round(found.gap, 4)} | _rounded(found)
+        )
     return rows
 
 

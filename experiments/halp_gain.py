@@ -1,12 +1,15 @@
-"""`python -m experiments.halp_gain CMU_STORE`: what HaLP adds to MoCo and to CMD, seed by seed, and what that depends on.
+"""`python -m experiments.halp_gain CMU_STORE`: what HaLP adds to MoCo and to CMD, seed by seed, and what that
+depends on.
 
-A small encoder (GRU, one layer of 2 × 48 units, maximum over the thirds of a clip) is trained on a fixed draw of CMU windows.
-MoCo and HaLP with both pulls, as published and balanced, share their warm-up and the settings of the recipe `cpu-moco`; none
-was tuned. Around the base cell one thing varies at a time: clips, queue, weight μ, hardness λ, epochs after the warm-up; another
-cell has CMD and HaLP + CMD in three streams. Frozen encoders are judged by kNN (k = 1) and ridge (penalty by folds over
-whole subjects or cameras of the training part) on held-out CMU subjects (classes from the index text) and on the four
-Kinect sets of `experiments/transfer.py`, beside the untrained encoder and raw coordinates. Differences are paired by seed;
-intervals are Student's at 95 %, corrected for the number of sets (Bonferroni). With 16,384 clips the store has to be made with
+A small encoder (GRU, one layer of 2 × 48 units, maximum over the thirds of a clip) is trained on a fixed draw
+of CMU windows. MoCo and HaLP with both pulls, as published and balanced, share their warm-up and the settings
+of the recipe `cpu-moco`; none was tuned. Around the base cell one thing varies at a time: clips, queue,
+weight μ, hardness λ, epochs after the warm-up; another cell has CMD and HaLP + CMD in three streams. Frozen
+encoders are judged by kNN (k = 1) and ridge (penalty by folds over whole subjects or cameras of the training
+part) on held-out CMU subjects (classes from the index text) and on the four Kinect sets of
+`experiments/transfer.py`, beside the untrained encoder and raw coordinates. Differences are paired by seed;
+intervals are Student's at 95 %, corrected for the number of sets (Bonferroni). With 16,384 clips the store
+has to be made with
 `--stride 1.0667`. Finished runs are found again, and `--cells` lets several commands share the work. Writes
 `results/halp_gain.json`, `.md` and `.svg`.
 """
@@ -55,7 +58,12 @@ LABELLED = 1500  # clips of each side that CMU is evaluated on
 ENCODER: dict[str, Any] = {"name": "gru", "hidden": 48, "layers": 1, "pooling": "thirds-max"}
 FRAMES = 16
 CMU = "CMU, held-out subjects"
-CURVES = ("similarity_key_query", "similarity_positive_query", "similarity_key_queue", "similarity_positive_queue")
+CURVES = (
+    "similarity_key_query",
+    "similarity_positive_query",
+    "similarity_key_queue",
+    "similarity_positive_queue",
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,10 @@ class Cell:
     def methods(self) -> dict[str, str | None]:
         """Names of the methods and their pull."""
         suffix = " + CMD" if self.cmd else ""
-        return {self.baseline: None, **{name.replace("HaLP", f"HaLP{suffix}"): pull for name, pull in PULLS.items()}}
+        return {
+            self.baseline: None,
+            **{name.replace("HaLP", f"HaLP{suffix}"): pull for name, pull in PULLS.items()},
+        }
 
     def folder(self, seed: int, pull: str | None) -> str:
         """The name of a run; cells that differ in HaLP alone share the run without it."""
@@ -126,7 +137,11 @@ def draw_store(source: Store, clips: Array, path: Path) -> Store:
         ) as writer:
             for clip in clips:
                 frames = np.array(source.clip(int(clip)))
-                writer.add(Clip(frames, str(source.names[clip]), int(source.labels[clip]), int(source.subjects[clip])))
+                writer.add(
+                    Clip(
+                        frames, str(source.names[clip]), int(source.labels[clip]), int(source.subjects[clip])
+                    )
+                )
     return open_store(path)
 
 
@@ -146,7 +161,10 @@ def train(cell: Cell, store: Store, seed: int, folder: Path) -> dict[str, Run]:
         if not (path / "finished").exists():
             settings, fork = list(common), None
             if pull is not None:
-                settings += [f"halp.start_epoch={WARM_UP}", f"halp.negatives={str(pull == 'balanced').lower()}"]
+                settings += [
+                    f"halp.start_epoch={WARM_UP}",
+                    f"halp.negatives={str(pull == 'balanced').lower()}",
+                ]
                 settings += [f"halp.weight={cell.weight}", f"halp.hardness={cell.hardness}"]
                 fork = None if path.exists() else min((runs[cell.baseline].path / "checkpoints").iterdir())
             recipe = load_recipe(names[pull is not None], settings)
@@ -162,8 +180,12 @@ def probe(features: Array, store: Store, groups: Array, parts: Parts) -> dict[st
     classes = int(labels.max()) + 1
     found: dict[str, list[float]] = {"knn": [], "ridge": []}
     for fit, test in parts:
-        found["knn"].append(float((knn_predict(features[fit], labels[fit], features[test]) == labels[test]).mean()))
-        penalty, _ = choose_ridge_penalty(features[fit], labels[fit], group_folds(groups[fit], FOLDS), classes)
+        found["knn"].append(
+            float((knn_predict(features[fit], labels[fit], features[test]) == labels[test]).mean())
+        )
+        penalty, _ = choose_ridge_penalty(
+            features[fit], labels[fit], group_folds(groups[fit], FOLDS), classes
+        )
         ridge = fit_ridge(features[fit], labels[fit], penalty, classes).predict(features[test])
         found["ridge"].append(float((ridge == labels[test]).mean()))
     return {name: 100 * float(np.mean(values)) for name, values in found.items()}
@@ -202,7 +224,9 @@ def judged(run: Run, benchmark: Benchmark) -> dict[str, Any]:
 
 @torch.no_grad()
 def quality(run: Run, store: Store) -> dict[str, float]:
-    """Purity of prototypes and share of false positives on the keys of labelled windows, by the momentum encoder."""
+    """Purity of prototypes and share of false positives on the keys of labelled windows, by the momentum
+    encoder.
+    """
     model = cast(MocoMethod, run.model().eval())
     clips = centre_views(ClipPool.from_store(store), torch.arange(len(store)), FRAMES)
     keys = cast(MomentumPair, model.pairs["joint"]).key(clips)
@@ -217,7 +241,10 @@ def curves(run: Run) -> dict[str, list[float | None]]:
         for name in CURVES:
             if (value := line.get(f"joint/{name}")) is not None:
                 values[name][int(line["epoch"])].append(value)
-    return {name: [float(np.mean(epoch)) if epoch else None for epoch in epochs] for name, epochs in values.items()}
+    return {
+        name: [float(np.mean(epoch)) if epoch else None for epoch in epochs]
+        for name, epochs in values.items()
+    }
 
 
 def untrained(seed: int, store: Store) -> PretrainedEncoder:
@@ -238,14 +265,18 @@ def open_benchmark(source: Store, folder: Path) -> Benchmark:
 
 
 def measure(cell: Cell, source: Store, benchmark: Benchmark, seeds: int, folder: Path) -> dict[str, Any]:
-    """Train and judge all seeds of a cell: read-out → method → set → probe → one accuracy per seed, and the rest."""
+    """Train and judge all seeds of a cell: read-out → method → set → probe → one accuracy per seed, and the
+    rest.
+    """
     train_part, _ = source.split("xsub")
     if len(train_part) < cell.clips:
         raise InputError(
             f"the store has {len(train_part)} training windows, and {cell.clips} are wanted; "
             "make it with overlapping windows: python -m tools.encoders.corpus RAW STORE --stride 1.0667"
         )
-    clips = np.sort(np.random.default_rng(1).permutation(train_part)[: cell.clips])  # smaller draws lie in larger ones
+    clips = np.sort(
+        np.random.default_rng(1).permutation(train_part)[: cell.clips]
+    )  # smaller draws lie in larger ones
     store = draw_store(source, clips, folder / f"store-{cell.clips}")
     found: dict[str, Any] = {"settings": dataclasses.asdict(cell), "baseline": cell.baseline, "methods": {}}
     for seed in range(seeds):
@@ -280,10 +311,14 @@ def baselines(benchmark: Benchmark, seeds: int) -> dict[str, Any]:
     found: dict[str, Any] = {"raw coordinates": {}, "untrained encoder": {}}
     for name, (store, groups, parts) in stores.items():
         raw = embed(RawCoordinates(store.topology, persons=1), store, progress=False)
-        found["raw coordinates"][name] = {one: [value] for one, value in probe(raw, store, groups, parts).items()}
+        found["raw coordinates"][name] = {
+            one: [value] for one, value in probe(raw, store, groups, parts).items()
+        }
     per_seed = [probe_all([untrained(seed, benchmark.labelled)], benchmark) for seed in range(seeds)]
     for name in stores:
-        found["untrained encoder"][name] = {one: [run[name][one] for run in per_seed] for one in ("knn", "ridge")}
+        found["untrained encoder"][name] = {
+            one: [run[name][one] for run in per_seed] for one in ("knn", "ridge")
+        }
     return found
 
 

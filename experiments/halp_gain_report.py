@@ -1,4 +1,6 @@
-"""Tables and the figure of `experiments/halp_gain.py`: accuracies, paired differences, similarities, quality of prototypes."""
+"""Tables and the figure of `experiments/halp_gain.py`: accuracies, paired differences, similarities, quality
+of prototypes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def interval(ours: Sequence[float], other: Sequence[float], comparisons: int) ->
 
 
 def paired_gain(cell: dict[str, Any]) -> dict[str, Any]:
-    """Read-out → method → set → probe → (mean, half width); the mean over the sets counts as one comparison."""
+    """Read-out → method → set → probe → (mean, half width); the mean over the sets counts as one
+    comparison.
+    """
     found: dict[str, Any] = {}
     for readout, base in cell["methods"][cell["baseline"]]["accuracies"].items():
         for method, entry in cell["methods"].items():
@@ -31,7 +35,8 @@ def paired_gain(cell: dict[str, Any]) -> dict[str, Any]:
                 continue
             ours = entry["accuracies"][readout]
             gains = {
-                name: {one: interval(ours[name][one], base[name][one], len(base)) for one in PROBES} for name in base
+                name: {one: interval(ours[name][one], base[name][one], len(base)) for one in PROBES}
+                for name in base
             }
             gains["mean of the sets"] = {
                 one: interval(_mean_of_sets(ours, one), _mean_of_sets(base, one), 1) for one in PROBES
@@ -82,7 +87,9 @@ def accuracy_table(found: dict[str, Any], cell: dict[str, Any], probe: str, read
 
 
 def sweep_table(found: dict[str, Any], probe: str) -> list[str]:
-    """The difference on the mean of the sets, what it is a difference to, the similarity to the queue: a row per cell."""
+    """The difference on the mean of the sets, what it is a difference to, the similarity to the queue: a row
+    per cell.
+    """
     three = ["without HaLP", "HaLP", "balanced"]
     columns = [
         *three,
@@ -108,7 +115,12 @@ def markdown(found: dict[str, Any]) -> str:
     """All tables; differences beyond their intervals are bold."""
     cells = found["cells"]
     seeds = len(next(iter(found["baselines"]["untrained encoder"].values()))["knn"])
-    lines = ["# What HaLP adds", "", f"Top-1 in per cent, mean over {seeds} seeds; paired differences, 95 %.", ""]
+    lines = [
+        "# What HaLP adds",
+        "",
+        f"Top-1 in per cent, mean over {seeds} seeds; paired differences, 95 %.",
+        "",
+    ]
     for name, readouts in (("base", ("joint",)), ("cmd", ("joint", "fused"))):
         if name not in cells:
             continue

@@ -1,13 +1,17 @@
-"""`python -m experiments.ntu10 STORE --seeds 5`: what positives can give, and whether HaLP squeezes the sphere, on real NTU.
+"""`python -m experiments.ntu10 STORE --seeds 5`: what positives can give, and whether HaLP squeezes the
+sphere, on real NTU.
 
-STORE holds the classes A001 to A010 of NTU-60, prepared with `--normalise drop-empty centre rotate-mean scale`.
-`halp reproduce ntu10` is the paper's comparison with the paper's kind of encoder. Here a perceptron on 64 principal
-components of 16 frames of the most moving person stands in for it, on views that are made once, so that every question gets
-paired seeds on a CPU: MoCo warms up, and all methods fork from it. **True positives** take the place of hallucinated ones in
-the same loss: the newest keys of the same performance seen by the other cameras (`views`), or of clips of the same class
-(`class`), which no method without labels can reach. Variants change one setting of HaLP each. Only training clips of the
-split are seen; the probes are kNN, a ridge classifier with a validated penalty, and ridge on 1, 5 and 10 % of the labels.
-Writes `results/ntu10_positives_SPLIT.json`; with `--curve`, HaLP less MoCo over clips and epochs: `ntu10_curve_SPLIT.json`.
+STORE holds the classes A001 to A010 of NTU-60, prepared with `--normalise drop-empty centre rotate-mean
+scale`.
+`halp reproduce ntu10` is the paper's comparison with the paper's kind of encoder. Here a perceptron on 64
+principal components of 16 frames of the most moving person stands in for it, on views that are made once, so
+that every question gets paired seeds on a CPU: MoCo warms up, and all methods fork from it. **True
+positives** take the place of hallucinated ones in the same loss: the newest keys of the same performance seen
+by the other cameras (`views`), or of clips of the same class (`class`), which no method without labels can
+reach. Variants change one setting of HaLP each. Only training clips of the split are seen; the probes are
+kNN, a ridge classifier with a validated penalty, and ridge on 1, 5 and 10 % of the labels. Writes
+`results/ntu10_positives_SPLIT.json`; with `--curve`, HaLP less MoCo over clips and epochs:
+`ntu10_curve_SPLIT.json`.
 """
 
 from __future__ import annotations
@@ -52,7 +56,14 @@ FRAMES, COPIES, COMPONENTS, BATCH, QUEUE = 16, 8, 64, 64, 2048
 WARM_UP, EPOCHS, DROP = 6, 13, 10  # the paper's 200, 450 and 350 in the same order
 SHARES = (0.01, 0.05, 0.1)
 DRAWS = 3
-CURVE = ((0.25, 1), (0.5, 1), (1.0, 1), (1.0, 2), (1.0, 4), (0.25, 4))  # share of the clips, times the schedule
+CURVE = (
+    (0.25, 1),
+    (0.5, 1),
+    (1.0, 1),
+    (1.0, 2),
+    (1.0, 4),
+    (0.25, 4),
+)  # share of the clips, times the schedule
 CURVES = (
     "similarity_key_query",
     "similarity_key_queue",
@@ -85,7 +96,9 @@ class Perceptron(nn.Module):
 
 @dataclass(frozen=True)
 class TruthSettings:
-    """Whose keys are positives: the same performance in other `views`, or the same `class`; `balanced` pays for negatives."""
+    """Whose keys are positives: the same performance in other `views`, or the same `class`; `balanced` pays
+    for negatives.
+    """
 
     group: str = "views"
     balanced: bool = False
@@ -126,7 +139,9 @@ class TruePositives(nn.Module):
                 pull = pull + log_partition(batch.query, batch.key, queue.keys("joint"), self.temperature)
             loss = (pull * rows).sum() / rows.sum().clamp_min(1)
             if context.log_metrics and bool(rows.any()):
-                metrics = {"joint/similarity_positive_query": (batch.query * positive).sum(1)[rows].mean().detach()}
+                metrics = {
+                    "joint/similarity_positive_query": (batch.query * positive).sum(1)[rows].mean().detach()
+                }
         newest = F.pad(batch.key.detach(), (0, 1), value=1.0)
         self.total.index_add_(0, group, newest - self.bank[clips])
         self.bank[clips] = newest
@@ -151,7 +166,9 @@ class Setup:
         contrast = ContrastSettings(**{"queue": QUEUE, "momentum": 0.99, **dict(self.contrast)})
         encoders = {"joint": EncoderSettings("perceptron")}
         draws = torch.Generator().manual_seed(seed)
-        context = BuildContext(store.topology, 1, FRAMES, encoders, {"infonce": NoSettings(), **sections}, draws)
+        context = BuildContext(
+            store.topology, 1, FRAMES, encoders, {"infonce": NoSettings(), **sections}, draws
+        )
         return MocoMethod(contrast, context)
 
 
@@ -208,20 +225,26 @@ class Trainer:
         return cls(method, optimiser, {name: list(values) for name, values in parent.curves.items()})
 
     def train(self, views: Tensor, clips: Tensor, epochs: range, seed: int, drop: int = DROP) -> None:
-        """Train on views `(n, copies, components)` of the clips `(n,)`; from epoch `drop` on at a tenth of the learning rate."""
+        """Train on views `(n, copies, components)` of the clips `(n,)`; from epoch `drop` on at a tenth of
+        the learning rate.
+        """
         self.method.train()
         for epoch in epochs:
             for group in self.optimiser.param_groups:
                 group["lr"] = 0.05 if epoch < drop else 0.005
             draws = generator(seed, "batches", epoch, 0)
             logged: dict[str, list[float]] = {name: [] for name in CURVES}
-            batches = torch.randperm(len(clips), generator=draws)[: len(clips) // BATCH * BATCH].view(-1, BATCH)
+            batches = torch.randperm(len(clips), generator=draws)[: len(clips) // BATCH * BATCH].view(
+                -1, BATCH
+            )
             for step, rows in enumerate(batches):
                 first = torch.randint(COPIES, (BATCH,), generator=draws)
                 second = (first + torch.randint(1, COPIES, (BATCH,), generator=draws)) % COPIES
                 terms = generator(seed, "terms", epoch, step)
                 context = StepContext(epoch, terms, log_metrics=step % 8 == 0, clips=clips[rows])
-                output = self.method.training_step({"query": views[rows, first], "key": views[rows, second]}, context)
+                output = self.method.training_step(
+                    {"query": views[rows, first], "key": views[rows, second]}, context
+                )
                 self.optimiser.zero_grad()
                 output.loss.backward()
                 self.optimiser.step()
@@ -233,7 +256,9 @@ class Trainer:
 
 
 def make_views(store: Store, train: Tensor, path: Path) -> tuple[Tensor, Tensor]:
-    """Augmented views `(N, copies, …)` of all clips and their evaluation views `(N, …)`, as components of training clips."""
+    """Augmented views `(N, copies, …)` of all clips and their evaluation views `(N, …)`, as components of
+    training clips.
+    """
     pool = ClipPool.from_store(store)
     pool = ClipPool(pool.frames[:, :1].contiguous(), pool.offsets, pool.lengths, pool.device)
     every = torch.arange(len(store))
@@ -245,7 +270,10 @@ def make_views(store: Store, train: Tensor, path: Path) -> tuple[Tensor, Tensor]
             for batch, rows in enumerate(every.split(512))
         ]
         np.save(path, torch.cat(pieces).numpy().astype(np.float16))
-    views, centre = torch.from_numpy(np.load(path)).float().flatten(2), centre_views(pool, every, FRAMES).flatten(1)
+    views, centre = (
+        torch.from_numpy(np.load(path)).float().flatten(2),
+        centre_views(pool, every, FRAMES).flatten(1),
+    )
     mean = centre[train].mean(0)
     variance, axes = torch.linalg.eigh((centre[train] - mean).T @ (centre[train] - mean) / len(train))
     scaled = axes[:, -COMPONENTS:] / variance[-COMPONENTS:].mean().sqrt()
@@ -291,9 +319,17 @@ def judge(trainer: Trainer, centre: Tensor, store: Store, split: str) -> dict[st
 
 
 def run_seed(
-    methods: Mapping[str, Setup], views: Tensor, centre: Tensor, store: Store, split: str, seed: int, folder: Path
+    methods: Mapping[str, Setup],
+    views: Tensor,
+    centre: Tensor,
+    store: Store,
+    split: str,
+    seed: int,
+    folder: Path,
 ) -> None:
-    """Train and judge methods of one seed that are not there yet; those with equal settings of contrast share a warm-up."""
+    """Train and judge methods of one seed that are not there yet; those with equal settings of contrast share
+    a warm-up.
+    """
     clips = torch.from_numpy(store.split(split)[0])
     own = views[clips]
     warm: dict[Any, Trainer] = {}
@@ -311,12 +347,14 @@ def run_seed(
         trainer.train(own, clips, range(first, EPOCHS), seed)
         result = judge(trainer, centre, store, split) | {"seconds": round(time.process_time() - started, 1)}
         path.write_text(json.dumps(result), encoding="utf-8")
-        Console(stderr=True).print(f"{split} seed {seed} {name}: {result['accuracies']}, {result['seconds']} s")
+        Console(stderr=True).print(
+            f"{split} seed {seed} {name}: {result['accuracies']}, {result['seconds']} s"
+        )
 
 
 def summarise(folder: Path, split: str) -> dict[str, Any]:
-    """Method → accuracies per seed, gain over MoCo with the same contrast, whether that is another gain than HaLP's, curves and
-    quality.
+    """Method → accuracies per seed, gain over MoCo with the same contrast, whether that is another gain than
+    HaLP's, curves and quality.
 
     Intervals hold for all gains of `CORE` at once, and for all variants at once.
     """
@@ -332,7 +370,9 @@ def summarise(folder: Path, split: str) -> dict[str, Any]:
 
     table: dict[str, Any] = {}
     for name, seeds in found.items():
-        base = name.replace("HaLP", "MoCo") if name.startswith("HaLP, ") and "balanced" not in name else "MoCo"
+        base = (
+            name.replace("HaLP", "MoCo") if name.startswith("HaLP, ") and "balanced" not in name else "MoCo"
+        )
         probes = list(next(iter(seeds.values()))["accuracies"])
         entry: dict[str, Any] = {
             "seeds": sorted(seeds),
@@ -348,9 +388,15 @@ def summarise(folder: Path, split: str) -> dict[str, Any]:
                 for one, (ours, theirs) in sides.items()
             }
             if name in MORE and not name.startswith("MoCo"):
-                gains = {one: accuracies("HaLP", one, paired) - accuracies("MoCo", one, paired) for one in probes}
+                gains = {
+                    one: accuracies("HaLP", one, paired) - accuracies("MoCo", one, paired) for one in probes
+                }
                 entry["differences to the gain of HaLP"] = {
-                    one: str(paired_difference((ours - theirs).tolist(), gains[one].tolist(), comparisons=comparisons))
+                    one: str(
+                        paired_difference(
+                            (ours - theirs).tolist(), gains[one].tolist(), comparisons=comparisons
+                        )
+                    )
                     for one, (ours, theirs) in sides.items()
                 }
         runs = list(seeds.values())
@@ -365,7 +411,9 @@ def summarise(folder: Path, split: str) -> dict[str, Any]:
 def run_curve(
     views: Tensor, centre: Tensor, store: Store, split: str, seeds: int, folder: Path
 ) -> list[dict[str, Any]]:
-    """HaLP less MoCo for shares of the training clips and multiples of the schedule; intervals hold for all of them at once."""
+    """HaLP less MoCo for shares of the training clips and multiples of the schedule; intervals hold for all
+    of them at once.
+    """
     train = torch.from_numpy(store.split(split)[0])
     points = []
     gains: list[list[float]] = []
@@ -410,7 +458,9 @@ def run_curve(
                     for one in theirs[0]
                 },
                 "key - queue": {
-                    name: round(float(np.mean([run["curves"]["similarity_key_queue"][-1] for run in runs])), 2)
+                    name: round(
+                        float(np.mean([run["curves"]["similarity_key_queue"][-1] for run in runs])), 2
+                    )
                     for name, runs in found.items()
                 },
             }
@@ -436,7 +486,9 @@ def main(arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
     store = open_store(options.store)
-    views, centre = make_views(store, torch.from_numpy(store.split(options.split)[0]), options.out / "views.npy")
+    views, centre = make_views(
+        store, torch.from_numpy(store.split(options.split)[0]), options.out / "views.npy"
+    )
     performances = [name[:4] + name[8:] for name in store.names]  # without the camera
     TruePositives.groups = {
         "views": torch.from_numpy(np.unique(performances, return_inverse=True)[1]),
@@ -448,13 +500,17 @@ def main(arguments: Sequence[str]) -> int:
     if options.curve:
         points = run_curve(views, centre, store, options.split, options.seeds, options.out)
         command = f"python -m experiments.ntu10 STORE --curve --seeds {options.seeds} --split {options.split}"
-        save_results(f"ntu10_curve_{options.split}", {"command": command, "versions": versions(), "points": points})
+        save_results(
+            f"ntu10_curve_{options.split}", {"command": command, "versions": versions(), "points": points}
+        )
         return 0
     baselines = {"principal components": probe(centre.numpy(), labels, groups, train, test)}
     with torch.no_grad():
         pairs = cast(MomentumPair, Setup().build(store, 0).eval().pairs["joint"])
         baselines["untrained"] = probe(pairs.query.encoder(centre).numpy(), labels, groups, train, test)
-    work = [(seed, CORE) for seed in range(options.seeds)] + [(seed, MORE) for seed in range(options.more_seeds)]
+    work = [(seed, CORE) for seed in range(options.seeds)] + [
+        (seed, MORE) for seed in range(options.more_seeds)
+    ]
     for seed, methods in work:
         run_seed(methods, views, centre, store, options.split, seed, options.out)
         seeds = f"--seeds {options.seeds} --more-seeds {options.more_seeds}"

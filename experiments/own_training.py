@@ -1,4 +1,6 @@
-"""`python -m experiments.own_training`: `halp-base` frozen and trained further on the training clips of each shared set."""
+"""`python -m experiments.own_training`: `halp-base` frozen and trained further on the training clips of each
+shared set.
+"""
 
 import sys
 from pathlib import Path
@@ -19,7 +21,9 @@ DRAWS = 20
 
 
 def probe(features, task, train, test):
-    """kNN, one label per class (ridge on unit vectors, penalty 0.1, 20 draws), ridge with all labels, in per cent."""
+    """kNN, one label per class (ridge on unit vectors, penalty 0.1, 20 draws), ridge with all labels, in per
+    cent.
+    """
     features = (features - features[train].mean(0)) / features[train].std(0).clip(1e-6)
     unit = (features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-9)).astype(np.float32)
     labels, classes, one = task.labels, int(task.labels.max()) + 1, []
@@ -31,7 +35,9 @@ def probe(features, task, train, test):
         one.append((guess == labels[test]).mean())
     folds = group_folds(task.groups[train], 5)
     penalty, _ = choose_ridge_penalty(features[train], labels[train], folds, classes)
-    ridge = (fit_ridge(features[train], labels[train], penalty, classes).predict(features[test]) == labels[test]).mean()
+    ridge = (
+        fit_ridge(features[train], labels[train], penalty, classes).predict(features[test]) == labels[test]
+    ).mean()
     return [round(100 * float(value), 1) for value in (knn, np.mean(one), ridge)]
 
 
@@ -43,11 +49,19 @@ def main(out: Path, seeds: int = 1) -> None:
             continue
         store, (train, test) = task.stores["body-16"], task.parts[0]
         store.splits["own"] = SPLITS[task.name]
-        print(task.name, len(train), "frozen", probe(embed(base, store, progress=False), task, train, test), flush=True)
+        print(
+            task.name,
+            len(train),
+            "frozen",
+            probe(embed(base, store, progress=False), task, train, test),
+            flush=True,
+        )
         for seed in range(seeds):
             for terms in ('["infonce"]', '["infonce", "halp"]'):
                 recipe = load_recipe("own", ["split=own", f"terms={terms}", f"seed={seed}"])
-                run = pretrain(recipe, store, out / f"{task.name}-{len(recipe.terms)}-{seed}", init="halp-base")
+                run = pretrain(
+                    recipe, store, out / f"{task.name}-{len(recipe.terms)}-{seed}", init="halp-base"
+                )
                 found = probe(embed(run.encoder(), store, progress=False), task, train, test)
                 print(task.name, len(train), terms, seed, found, flush=True)
 

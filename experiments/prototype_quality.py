@@ -1,4 +1,6 @@
-"""How pure prototypes are and how often hallucinated positives are false, by labels that training never sees."""
+"""How pure prototypes are and how often hallucinated positives are false, by labels that training never
+sees.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ class PrototypeQuality:
     """Shares in [0, 1], over keys with labels."""
 
     purity: float  # keys whose class is the commonest one of their prototype
-    false_positives: float  # kept positives whose nearest other key has another class than the key they started from
+    false_positives: (
+        float  # kept positives whose nearest other key has another class than the key they started from
+    )
     false_keys: float  # the same for the keys themselves: what a positive at no distance would have
     kept: float  # positives that the filter keeps
 
 
 @torch.no_grad()
 def prototype_purity(keys: Tensor, labels: Tensor, prototypes: Tensor) -> float:
-    """Share of unit keys `(n, D)` whose label `(n,)` is the commonest among the keys of their nearest prototype `(N, D)`.
+    """Share of unit keys `(n, D)` whose label `(n,)` is the commonest among the keys of their nearest
+    prototype `(N, D)`.
 
     >>> keys = torch.eye(3)[[0, 0, 0, 1, 1]]
     >>> prototype_purity(keys, torch.tensor([5, 5, 7, 7, 7]), torch.eye(3)[:2])
@@ -37,7 +42,8 @@ def prototype_purity(keys: Tensor, labels: Tensor, prototypes: Tensor) -> float:
 
 @torch.no_grad()
 def false_share(vectors: Tensor, anchors: Tensor, keys: Tensor, labels: Tensor) -> float:
-    """Share of unit vectors `(m, D)` whose nearest key, their anchor `(m,)` left out, has another label than the anchor.
+    """Share of unit vectors `(m, D)` whose nearest key, their anchor `(m,)` left out, has another label than
+    the anchor.
 
     >>> keys = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
     >>> false_share(keys, torch.arange(3), keys, torch.tensor([0, 0, 1]))
@@ -59,9 +65,11 @@ def prototype_quality(
     hardness: float = 0.8,
     generator: torch.Generator | None = None,
 ) -> PrototypeQuality:
-    """Quality of what HaLP makes of unit keys `(n, D)` with labels `(n,)`, averaged over batches of `recent` keys.
+    """Quality of what HaLP makes of unit keys `(n, D)` with labels `(n,)`, averaged over batches of `recent`
+    keys.
 
-    Each batch is clustered as the newest keys of a queue are, and every key of it is an anchor of `count` positives.
+    Each batch is clustered as the newest keys of a queue are, and every key of it is an anchor of `count`
+    positives.
     """
     shares = []
     for rows in torch.randperm(len(keys), generator=generator).split(recent):

@@ -1,11 +1,13 @@
-"""Why a hallucinated positive is nearer to the query than its key, or further away (the supplement's figure 4).
+"""Why a hallucinated positive is nearer to the query than its key, or further away (the supplement's figure
+4).
 
 A positive at the angle θ from its key k, in the direction u of the walk, has the similarity
 
     q·g = (q·k) cos θ + (q·u) sin θ = R cos(θ − φ),      φ = atan2(q·u, q·k)
 
-to the query q: it rises up to θ = φ and is back at q·k at θ = 2φ. So a positive is nearer to the query exactly if its walk is
-shorter than 2φ, and φ > 0 exactly if the part of the query that is orthogonal to the key points towards the target.
+to the query q: it rises up to θ = φ and is back at q·k at θ = 2φ. So a positive is nearer to the query
+exactly if its walk is shorter than 2φ, and φ > 0 exactly if the part of the query that is orthogonal to the
+key points towards the target.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class QueryGap:
 
 @torch.no_grad()
 def query_gap(query: Tensor, key: Tensor, prototypes: Tensor, **settings: Any) -> QueryGap:
-    """Compare keys and their positives `settings` of `plan_positives` with the queries; unit rows `(B, D)`."""
+    """Compare keys and their positives `settings` of `plan_positives` with the queries; unit rows `(B,
+    D)`.
+    """
     plan = plan_positives(key, prototypes, query=query, **settings)
     cosine = (query * plan.anchor).sum(1, keepdim=True)  # q·k
     along = ((query @ prototypes.T - cosine * plan.cosine) / plan.sine).gather(1, plan.target)  # q·u

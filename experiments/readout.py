@@ -1,9 +1,10 @@
-"""`python -m experiments.readout`: what the read-out alone is worth: raw coordinates and untrained GRUs under a ridge probe.
+"""`python -m experiments.readout`: what the read-out alone is worth: raw coordinates and untrained GRUs under
+a ridge probe.
 
-NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects), full rotation, 32 frames. Ridge: features
-standardised on the training clips, penalty chosen on the validation split of the training part. Raw coordinates also by a
-linear SVM whose C is chosen in the same way. Untrained encoders: two layers of 2 × 96 units, joint, motion and bone streams,
-every pooling, three seeds. Writes `results/readout.json`.
+NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects), full rotation, 32 frames. Ridge:
+features standardised on the training clips, penalty chosen on the validation split of the training part. Raw
+coordinates also by a linear SVM whose C is chosen in the same way. Untrained encoders: two layers of 2 × 96
+units, joint, motion and bone streams, every pooling, three seeds. Writes `results/readout.json`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from halp.evaluation.results import mean_and_std, versions
 
 STREAMS = ("joint", "motion", "bone")
 POOLINGS = ("mean", "max", "mean+max", "thirds", "thirds-max")
-# Up to 1: a validation split has about half of the training clips and asks for a stronger penalty than all of them need. With
-# penalties up to 30 raw coordinates had 69.8 / 73.7 / 58.2 on test; that was seen before the list was cut.
+# Up to 1: a validation split has about half of the training clips and asks for a stronger penalty than all of
+# them need. With penalties up to 30 raw coordinates had 69.8 / 73.7 / 58.2 on test; that was seen before the
+# list was cut.
 PENALTIES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 COSTS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
 
@@ -53,7 +55,14 @@ def untrained(store: Store, stream: str, pooling: str, seed: int) -> PretrainedE
 def ridge(encoder: PretrainedEncoder, store: Store, split: str, validation: str) -> tuple[float, float]:
     """Test and validation accuracy."""
     found = evaluate(
-        encoder, store, "ridge", split, validation=validation, penalties=PENALTIES, device="cpu", progress=False
+        encoder,
+        store,
+        "ridge",
+        split,
+        validation=validation,
+        penalties=PENALTIES,
+        device="cpu",
+        progress=False,
     )
     return found.accuracy, found.metrics["validation"]
 
@@ -113,11 +122,17 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     table = Table("ridge, % (validation)", *SETS)
     for row, sets in found.items():
-        cells = [f"{_shown(sets[name]['test'])} ({np.round(sets[name]['validation'][0], 1)})" for name in SETS]
+        cells = [
+            f"{_shown(sets[name]['test'])} ({np.round(sets[name]['validation'][0], 1)})" for name in SETS
+        ]
         table.add_row(row, *cells)
     Console(width=120).print(table)
     RESULTS.mkdir(exist_ok=True)
-    data = {"command": " ".join(["python -m experiments.readout", *arguments]), "versions": versions(), "rows": found}
+    data = {
+        "command": " ".join(["python -m experiments.readout", *arguments]),
+        "versions": versions(),
+        "rows": found,
+    }
     (RESULTS / "readout.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 0
 

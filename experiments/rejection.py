@@ -1,13 +1,16 @@
-"""`python -m experiments.rejection [--encoder halp-base]`: how a few-label classifier treats people and classes it never saw.
+"""`python -m experiments.rejection [--encoder halp-base]`: how a few-label classifier treats people and
+classes it never saw.
 
-On each real set half of the people are labelled and the other half tested, and half of the classes are known. Per known class
-3, 5, 10 or all clips are labelled, of several people or of one. Measured on people who were not labelled: accuracy on the known
-classes without rejection, the share of them that is rejected, the share of clips of *unknown* classes that is rejected, all at
-the default rate; the area under the curve of the similarity that decides; and the calibration error of the probabilities (ten
-bins). Labels of one person do not calibrate a threshold: rejection is off there, and the columns "forced" say what the same rate
-would do. Mean over even and odd classes and `--draws` draws, seeded by the draw; written to `results/rejection.json`.
-`--adapt` lets the classifier use the other clips of the labelled people, of known and unknown classes alike, without their
-labels (`halp.tasks.adapt`), with 3, 5 and 10 labels of several people; written to `results/rejection_adapted.json`.
+On each real set half of the people are labelled and the other half tested, and half of the classes are known.
+Per known class 3, 5, 10 or all clips are labelled, of several people or of one. Measured on people who were
+not labelled: accuracy on the known classes without rejection, the share of them that is rejected, the share
+of clips of *unknown* classes that is rejected, all at the default rate; the area under the curve of the
+similarity that decides; and the calibration error of the probabilities (ten bins). Labels of one person do
+not calibrate a threshold: rejection is off there, and the columns "forced" say what the same rate would do.
+Mean over even and odd classes and `--draws` draws, seeded by the draw; written to `results/rejection.json`.
+`--adapt` lets the classifier use the other clips of the labelled people, of known and unknown classes alike,
+without their labels (`halp.tasks.adapt`), with 3, 5 and 10 labels of several people; written to
+`results/rejection_adapted.json`.
 """
 
 from __future__ import annotations
@@ -95,8 +98,14 @@ def main() -> None:
                         for first in (0, 1)
                         for seed in range(arguments.draws)
                     ]
-                    means = {name: round(float(np.mean([trial[name] for trial in trials])), 4) for name in trials[0]}
-                    labels = {"labels per class": shots or "all", "labels of": "one person" if alone else "several"}
+                    means = {
+                        name: round(float(np.mean([trial[name] for trial in trials])), 4)
+                        for name in trials[0]
+                    }
+                    labels = {
+                        "labels per class": shots or "all",
+                        "labels of": "one person" if alone else "several",
+                    }
                     rows.append({"set": task.name, **labels, **means})
     record = {
         "command": " ".join(["python", "-m", "experiments.rejection", *sys.argv[1:]]),

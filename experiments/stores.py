@@ -1,4 +1,6 @@
-"""Stores of the public Kinect sets, prepared once each; data is looked for in `HALP_SHARED/data` (default `../shared/data`)."""
+"""Stores of the public Kinect sets, prepared once each; data is looked for in `HALP_SHARED/data` (default
+`../shared/data`).
+"""
 
 from __future__ import annotations
 
@@ -23,5 +25,12 @@ def prepared_store(name: str, folder: Path) -> Store:
     path = folder / name
     if not (path / "store.json").exists():
         splits = (SETS[name][1],) if name in SETS else ()
-        prepare("interchange", DATA / f"{name}.npz", path, normalisation=NORMALISATION, splits=splits, progress=False)
+        prepare(
+            "interchange",
+            DATA / f"{name}.npz",
+            path,
+            normalisation=NORMALISATION,
+            splits=splits,
+            progress=False,
+        )
     return open_store(path)

@@ -1,9 +1,11 @@
-"""`python -m experiments.survives`: what the shipped encoders survive, by kNN with a clean gallery and damaged queries.
+"""`python -m experiments.survives`: what the shipped encoders survive, by kNN with a clean gallery and
+damaged queries.
 
-NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects) and UTKinect (the first half split). The test clips are
-damaged as recordings, in metres, and then made ready for the encoder like any recording. `halp-view` reads x and y of the
-same clips. Beside each encoder: itself without its smoothing of jittery clips, and raw coordinates (one scale) made ready by
-the same steps. `--training` measures on the first fold of the training parts. Writes `results/survives.json` and `.md`.
+NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects) and UTKinect (the first half split).
+The test clips are damaged as recordings, in metres, and then made ready for the encoder like any recording.
+`halp-view` reads x and y of the same clips. Beside each encoder: itself without its smoothing of jittery
+clips, and raw coordinates (one scale) made ready by the same steps. `--training` measures on the first fold
+of the training parts. Writes `results/survives.json` and `.md`.
 """
 
 from __future__ import annotations
@@ -59,9 +61,12 @@ def _lost_frames(clip: Array, draw: np.random.Generator) -> Array:
 
 def _lost_joints(clip: Array, draw: np.random.Generator) -> Array:
     kept: Array = np.asarray(draw.random(clip.shape[2]) > 0.3)
-    kept[[KINECT_V1.index(name) for name in ("hip_center", "shoulder_center", "shoulder_left", "shoulder_right")]] = (
-        True
-    )
+    kept[
+        [
+            KINECT_V1.index(name)
+            for name in ("hip_center", "shoulder_center", "shoulder_left", "shoulder_right")
+        ]
+    ] = True
     return clip * kept[:, None]
 
 
@@ -97,7 +102,11 @@ def readers(flat: bool) -> dict[str, Any]:
     shipped, rough = load_encoder(name), load_encoder(name)
     rough.encoder.steady = 0.0
     raw = RawCoordinates(shipped.topology, persons=1, normalisation=shipped.normalisation)
-    return {name: shipped, f"{name} without smoothing": rough, f"raw coordinates, {'2D' if flat else '3D'}": raw}
+    return {
+        name: shipped,
+        f"{name} without smoothing": rough,
+        f"raw coordinates, {'2D' if flat else '3D'}": raw,
+    }
 
 
 def damaged(clips: Sequence[Array], damage: Damage, flat: bool, seed: int = 0) -> list[Array]:
@@ -145,7 +154,9 @@ def main(arguments: Sequence[str]) -> int:
             topology = "kinect-v1-2d" if flat else "kinect-v1"
             for method, encoder in readers(flat).items():
                 how: dict[str, Any] = {"topology": topology, "progress": False}
-                gallery = embed(encoder, damaged([frames[row] for row in train], DAMAGES["clean"], flat), **how)
+                gallery = embed(
+                    encoder, damaged([frames[row] for row in train], DAMAGES["clean"], flat), **how
+                )
                 for label, damage in DAMAGES.items():
                     queries = embed(encoder, damaged([frames[row] for row in test], damage, flat), **how)
                     score = accuracy(encoder, gallery, queries, task.labels[train], task.labels[test])

@@ -1,22 +1,26 @@
-"""`python -m experiments.training_pays CMU --ntu RAW`: what `halp-base` owes to its training, on sets that it never saw.
+"""`python -m experiments.training_pays CMU --ntu RAW`: what `halp-base` owes to its training, on sets that it
+never saw.
 
-CMU is the store of `tools.encoders.corpus`, RAW a folder of NTU-60 files (ten classes here). Frozen encoders on NW-UCLA, UTD-
-MHAD, MSR-Action3D, UTKinect (the first of its half splits) and NTU-10 (x-sub, x-view): kNN (k = 1), one and five labelled
-clips per class (ridge, ten draws), all on unit vectors of features standardised on the training clips, without labels;
-ridge with all labels, its penalty chosen by folds over subjects or cameras of the training part. Compared are
+CMU is the store of `tools.encoders.corpus`, RAW a folder of NTU-60 files (ten classes here). Frozen encoders
+on NW-UCLA, UTD- MHAD, MSR-Action3D, UTKinect (the first of its half splits) and NTU-10 (x-sub, x-view): kNN
+(k = 1), one and five labelled clips per class (ridge, ten draws), all on unit vectors of features
+standardised on the training clips, without labels; ridge with all labels, its penalty chosen by folds over
+subjects or cameras of the training part. Compared are
 
 - raw coordinates;
 - `untrained`: the architecture with a fresh GRU and no invariance, scales fitted to CMU windows, three seeds;
 - `untrained, invariance fitted`: the same with what `halp-base` fits in closed form;
 - `without invariance`: the trained GRU and the kernels alone;
 - `halp-base`;
-- `three real cameras`: features without invariance, shrunk along what differs between the three Kinects that saw one
-  performance of NTU-10, instead of invented views of motion capture; on the other sets;
-- `labels of the other sets`: features without invariance, shrunk along what differs within the classes of the *other* sets,
-  (S + floor)^(−1/2): what a linear map can learn from all the labels there are. It is a ceiling, not an encoder.
+- `three real cameras`: features without invariance, shrunk along what differs between the three Kinects that
+  saw one performance of NTU-10, instead of invented views of motion capture; on the other sets;
+- `labels of the other sets`: features without invariance, shrunk along what differs within the classes of the
+  *other* sets, (S + floor)^(−1/2): what a linear map can learn from all the labels there are. It is a
+  ceiling, not an encoder.
 
-Differences to `untrained` (mean of its seeds) have 95 % intervals when test clips are drawn again. `--validate` measures on
-folds of the training parts instead. What was encoded is kept in `--out`. Writes `results/training_pays.json` and `.md`.
+Differences to `untrained` (mean of its seeds) have 95 % intervals when test clips are drawn again.
+`--validate` measures on folds of the training parts instead. What was encoded is kept in `--out`. Writes
+`results/training_pays.json` and `.md`.
 """
 
 from __future__ import annotations
@@ -51,7 +55,12 @@ from tools.encoders.kinect_views import plain_base, untrained
 
 Array = npt.NDArray[Any]
 MEASURES = ("knn", "1 label", "5 labels", "ridge")
-TWIN, FITTED_TWIN, PLAIN, OURS = "untrained", "untrained, invariance fitted", "without invariance", "halp-base"
+TWIN, FITTED_TWIN, PLAIN, OURS = (
+    "untrained",
+    "untrained, invariance fitted",
+    "without invariance",
+    "halp-base",
+)
 RAW, CEILING = "raw coordinates", "labels of the other sets"
 CAMERAS = "three real cameras"
 SEEDS = 3
@@ -99,7 +108,10 @@ def open_tasks(stores: Mapping[str, Store], validate: bool) -> list[Task]:
                 parts = [(train[fit], train[held]) for fit, held in group_folds(groups[train], FOLDS)]
                 if name not in SETS:
                     draw = np.random.default_rng(0)
-                    parts = [tuple(draw.permutation(side)[:most] for side, most in zip(p, NTU_FOLD)) for p in parts[:2]]  # type: ignore[misc]
+                    parts = [
+                        tuple(draw.permutation(side)[:most] for side, most in zip(p, NTU_FOLD))
+                        for p in parts[:2]
+                    ]  # type: ignore[misc]
             tasks.append(Task(label, name, np.asarray(store.labels), np.asarray(groups), parts))
     return tasks
 
@@ -126,7 +138,9 @@ def encoders(cmu: Store) -> dict[str, Any]:
     return found
 
 
-def encode(stores: Mapping[str, Store], makers: Mapping[str, Any], folder: Path) -> dict[str, dict[str, Array]]:
+def encode(
+    stores: Mapping[str, Store], makers: Mapping[str, Any], folder: Path
+) -> dict[str, dict[str, Array]]:
     """Features by method and set, kept in files."""
     found: dict[str, dict[str, Array]] = {}
     for method, maker in makers.items():
@@ -153,7 +167,9 @@ def ceilings(
     features: Mapping[str, Array], stores: Mapping[str, Store], console: Console
 ) -> dict[str, dict[str, Array]]:
     """Features shrunk along what differs within the classes of all other sets, by floor and set."""
-    spreads = {name: within_classes(features[name], np.asarray(store.labels)) for name, store in stores.items()}
+    spreads = {
+        name: within_classes(features[name], np.asarray(store.labels)) for name, store in stores.items()
+    }
     found: dict[str, dict[str, Array]] = {}
     for left in stores:
         mean = sum(spread for name, spread in spreads.items() if name != left) / (len(spreads) - 1)
@@ -167,7 +183,9 @@ def ceilings(
 
 
 def real_views(features: Mapping[str, Array], ntu: Store) -> dict[str, Array]:
-    """Features of the other sets, shrunk along what differs between the cameras that saw one performance of NTU."""
+    """Features of the other sets, shrunk along what differs between the cameras that saw one performance of
+    NTU.
+    """
     seen: dict[tuple[str, str], list[int]] = {}
     for row, name in enumerate(ntu.names):
         seen.setdefault((name[:4], name[8:]), []).append(row)  # all of S001C001P001R001A001 but the camera
@@ -208,14 +226,21 @@ def remembered(path: Path, task: Task, features: Array, scale: str) -> dict[str,
 
 
 def merged(cells: Mapping[str, Mapping[str, Mapping[str, Array]]]) -> dict[str, dict[str, dict[str, Array]]]:
-    """Seeds averaged clip by clip; of the floors of the ceiling the better one by kNN and one label in the mean."""
+    """Seeds averaged clip by clip; of the floors of the ceiling the better one by kNN and one label in the
+    mean.
+    """
     groups: dict[str, list[Any]] = {}
     for method, sets in cells.items():
         groups.setdefault(method.partition(", seed")[0].partition(", floor")[0], []).append(sets)
     found = {}
     for method, members in groups.items():
         if method == CEILING:
-            members = [max(members, key=lambda sets: sum(s["knn"].mean() + s["1 label"].mean() for s in sets.values()))]
+            members = [
+                max(
+                    members,
+                    key=lambda sets: sum(s["knn"].mean() + s["1 label"].mean() for s in sets.values()),
+                )
+            ]
         found[method] = {
             task: {name: np.mean([sets[task][name] for sets in members], axis=0) for name in MEASURES}
             for task in members[0]
@@ -227,12 +252,19 @@ def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], tasks: Sequence[
     """Accuracies and differences, a table per measure."""
     lines = ["# What training adds, on sets that the encoder never saw", "", "Top-1 in per cent.", ""]
     for name in MEASURES:
-        lines += [f"## {name}", "", f"| | {' | '.join(tasks)} | mean |", "| --- |" + " --- |" * (len(tasks) + 1)]
+        lines += [
+            f"## {name}",
+            "",
+            f"| | {' | '.join(tasks)} | mean |",
+            "| --- |" + " --- |" * (len(tasks) + 1),
+        ]
         for method, row in table.items():
             cells = [f"{row[task][name]:.1f}" if task in row else "" for task in [*tasks, "mean"]]
             lines.append(f"| {method} | {' | '.join(cells)} |")
         for method, row in gaps.items():
-            cells = ["{:+.1f} ({:+.1f} to {:+.1f})".format(*row[task][name]).replace("-", "−") for task in tasks]
+            cells = [
+                "{:+.1f} ({:+.1f} to {:+.1f})".format(*row[task][name]).replace("-", "−") for task in tasks
+            ]
             mean = np.mean([row[task][name][0] for task in tasks])
             lines.append(f"| {method} less {TWIN} | {' | '.join(cells)} | {mean:+.1f} |".replace("-", "−"))
         lines.append("")
@@ -241,10 +273,14 @@ def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], tasks: Sequence[
 
 def main(arguments: Sequence[str]) -> int:
     """Encode, measure, write."""
-    parser = argparse.ArgumentParser(description="What halp-base owes to its training, on sets that it never saw.")
+    parser = argparse.ArgumentParser(
+        description="What halp-base owes to its training, on sets that it never saw."
+    )
     parser.add_argument("store", type=Path, help="made by tools/encoders/corpus.py")
     parser.add_argument("--ntu", type=Path, help="folder of NTU-60 files")
-    parser.add_argument("--validate", action="store_true", help="folds of the training parts only, printed as JSON")
+    parser.add_argument(
+        "--validate", action="store_true", help="folds of the training parts only, printed as JSON"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/training_pays"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -267,26 +303,34 @@ def main(arguments: Sequence[str]) -> int:
             path = options.out / f"{method}-{task.name}-{part}.npz".replace(" ", "_")
             scale = "one" if method == RAW else "each"
             cells.setdefault(method, {})[task.name] = remembered(path, task, sets[task.store], scale)
-            means = {name: round(100 * float(value.mean()), 1) for name, value in cells[method][task.name].items()}
+            means = {
+                name: round(100 * float(value.mean()), 1) for name, value in cells[method][task.name].items()
+            }
             console.print(method, task.name, means)
     found = merged(cells)
     names = [task.name for task in tasks]
     table = {
         method: {
-            task: {name: round(100 * float(row[name].mean()), 2) for name in MEASURES} for task, row in sets.items()
+            task: {name: round(100 * float(row[name].mean()), 2) for name in MEASURES}
+            for task, row in sets.items()
         }
         for method, sets in found.items()
     }
     for row in table.values():
         if len(row) == len(names):
-            row["mean"] = {name: round(float(np.mean([row[task][name] for task in names])), 2) for name in MEASURES}
+            row["mean"] = {
+                name: round(float(np.mean([row[task][name] for task in names])), 2) for name in MEASURES
+            }
     if options.validate:
         print(json.dumps(table, indent=1))
         return 0
     gaps = {
         method: {
             task: {
-                name: [round(v, 2) for v in bootstrap_interval(found[method][task][name] - found[TWIN][task][name])]
+                name: [
+                    round(v, 2)
+                    for v in bootstrap_interval(found[method][task][name] - found[TWIN][task][name])
+                ]
                 for name in MEASURES
             }
             for task in names
@@ -296,7 +340,13 @@ def main(arguments: Sequence[str]) -> int:
     command = f"python -m experiments.training_pays CMU{' --ntu RAW' if options.ntu else ''}"
     text = markdown(table, gaps, names, command)
     print(text)
-    data = {"command": command, "seeds": SEEDS, "versions": versions(), "accuracy": table, "differences": gaps}
+    data = {
+        "command": command,
+        "seeds": SEEDS,
+        "versions": versions(),
+        "accuracy": table,
+        "differences": gaps,
+    }
     save_results("training_pays", data, text)
     return 0
 

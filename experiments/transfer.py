@@ -1,14 +1,16 @@
-"""`python -m experiments.transfer [--encoder halp-base]`: a frozen encoder on sets that it never saw, beside tuned baselines.
+"""`python -m experiments.transfer [--encoder halp-base]`: a frozen encoder on sets that it never saw, beside
+tuned baselines.
 
-NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects) and UTKinect (mean of ten half splits). One probe
-for all: ridge (features standardised on the training clips, penalty chosen by folds over whole subjects or cameras of the
-training part); kNN (k = 1, cosine of features standardised in the same way) beside it. Every baseline is a family of
-candidates of which the same folds choose one per set: raw coordinates (two layouts), untrained encoders (two architectures,
-three streams, three seeds each) and MiniRocket (joints, or joints and motion, 32 or 64 frames). The encoder's own
-architecture with fresh weights stands beside it, its invariance left out. `--few` adds 1, 5 and 10 labelled clips per class
-(ridge on the same unit vectors, ten draws). `--validate` prints the accuracies on the folds only and leaves the test
-clips alone. What is finished is found again in the folder of `--out`; empty it for another encoder of the same name. Data
-is looked for in `HALP_SHARED/data` (default `../shared/data`).
+NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects) and UTKinect (mean of ten half
+splits). One probe for all: ridge (features standardised on the training clips, penalty chosen by folds over
+whole subjects or cameras of the training part); kNN (k = 1, cosine of features standardised in the same way)
+beside it. Every baseline is a family of candidates of which the same folds choose one per set: raw
+coordinates (two layouts), untrained encoders (two architectures, three streams, three seeds each) and
+MiniRocket (joints, or joints and motion, 32 or 64 frames). The encoder's own architecture with fresh weights
+stands beside it, its invariance left out. `--few` adds 1, 5 and 10 labelled clips per class (ridge on the
+same unit vectors, ten draws). `--validate` prints the accuracies on the folds only and leaves the test clips
+alone. What is finished is found again in the folder of `--out`; empty it for another encoder of the same
+name. Data is looked for in `HALP_SHARED/data` (default `../shared/data`).
 """
 
 from __future__ import annotations
@@ -53,9 +55,7 @@ FOLDS = 5
 SHOTS = (1, 5, 10)
 DRAWS = 10
 FEW_PENALTY = 1.0  # of ridge with few labels, in older trials: too few clips to choose by
-UNIT_PENALTY = (
-    0.1  # of ridge on unit vectors: best of 0.1, 0.3 and 1 on folds, trained and untrained, and above class means
-)
+UNIT_PENALTY = 0.1  # of ridge on unit vectors: best of 0.1, 0.3 and 1 on folds, trained and untrained, and above class means
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,12 @@ def open_tasks(folder: Path) -> list[Task]:
             path = folder / f"{name}-{layout}"
             if not (path / "store.json").exists():
                 prepare(
-                    "interchange", DATA / f"{name}.npz", path, topology=topology, normalisation=steps, progress=False
+                    "interchange",
+                    DATA / f"{name}.npz",
+                    path,
+                    topology=topology,
+                    normalisation=steps,
+                    progress=False,
                 )
             stores[layout] = open_store(path)
         store = stores["body-16"]
@@ -152,7 +157,9 @@ def _rocket(motion: bool, frames: int, seed: int) -> Candidate:
         series = []
         for stream in ("joint", "motion") if motion else ("joint",):
             raw = RawCoordinates(store.topology, stream=stream, persons=1, frames=frames)
-            series.append(embed(raw, store, progress=False).reshape(len(store), frames, -1).transpose(0, 2, 1))
+            series.append(
+                embed(raw, store, progress=False).reshape(len(store), frames, -1).transpose(0, 2, 1)
+            )
         x = np.ascontiguousarray(np.concatenate(series, 1))
         return MiniRocket(seed=seed).fit(x[train]).transform(x)
 
@@ -171,7 +178,9 @@ def _pretrained(name: str) -> Candidate:
 
 
 def _twin(name: str, seed: int) -> Candidate:
-    """The same architecture, gains, kernels and input statistics with fresh weights: what training itself adds."""
+    """The same architecture, gains, kernels and input statistics with fresh weights: what training itself
+    adds.
+    """
     encoder = load_package(find_package(name) or name)
     torch.manual_seed(seed)
     for module in encoder.encoder.modules():
@@ -183,7 +192,9 @@ def _twin(name: str, seed: int) -> Candidate:
     def features(task: Task, train: Array) -> Array:
         store = task.stores["body-16"]
         if hasattr(encoder.encoder, "fit"):  # kernels and scales, which need data but no training
-            encoder.encoder.fit(centre_views(ClipPool.from_store(store), torch.from_numpy(train), encoder.frames))
+            encoder.encoder.fit(
+                centre_views(ClipPool.from_store(store), torch.from_numpy(train), encoder.frames)
+            )
         return embed(encoder, store, progress=False)
 
     return Candidate(f"{Path(name).name} without training, seed {seed}", features)
@@ -194,13 +205,17 @@ def families(encoder: str | None, seeds: int) -> dict[str, list[list[Candidate]]
     gru = {"name": "gru", "hidden": 96, "layers": 2, "pooling": "thirds-max"}
     found = {
         "raw coordinates": [[_raw(layout)] for layout in LAYOUTS],
-        "untrained encoder": [
-            [_untrained(f"GRU, {stream}", "kinect-v1", stream, gru, seed) for seed in range(seeds)]
-            for stream in ("joint", "motion", "bone")
-        ]
-        + [[_untrained("fusion", "body-16", "joint", {"name": "fusion"}, seed) for seed in range(seeds)]],
+        "untrained encoder": (
+            [
+                [_untrained(f"GRU, {stream}", "kinect-v1", stream, gru, seed) for seed in range(seeds)]
+                for stream in ("joint", "motion", "bone")
+            ]
+            + [[_untrained("fusion", "body-16", "joint", {"name": "fusion"}, seed) for seed in range(seeds)]]
+        ),
         "MiniRocket": [
-            [_rocket(motion, frames, seed) for seed in range(seeds)] for motion in (False, True) for frames in (32, 64)
+            [_rocket(motion, frames, seed) for seed in range(seeds)]
+            for motion in (False, True)
+            for frames in (32, 64)
         ],
     }
     if encoder:
@@ -227,7 +242,10 @@ def measure(task: Task, alternatives: Sequence[Sequence[Candidate]], few: bool, 
         for seeds in alternatives
     }
     best = max(tried, key=lambda name: tried[name])
-    found: dict[str, Any] = {"validation": {name: round(value, 2) for name, value in tried.items()}, "chosen": best}
+    found: dict[str, Any] = {
+        "validation": {name: round(value, 2) for name, value in tried.items()},
+        "chosen": best,
+    }
     if not test:
         return found
     chosen = alternatives[list(tried).index(best)]
@@ -241,7 +259,11 @@ def measure(task: Task, alternatives: Sequence[Sequence[Candidate]], few: bool, 
         # splits are averaged first: the spread is that of the seeds
         per_seed = np.array([run[key] for run in runs]).reshape(len(chosen), len(task.parts)).mean(1).tolist()
         mean, std = mean_and_std(per_seed)
-        found[key] = {"mean": round(mean, 2), "std": None if std is None else round(std, 2), "seeds": len(per_seed)}
+        found[key] = {
+            "mean": round(mean, 2),
+            "std": None if std is None else round(std, 2),
+            "seeds": len(per_seed),
+        }
     return found
 
 
@@ -255,7 +277,9 @@ def _test(task: Task, features: Array, train: Array, held: Array, scale: str) ->
 
 
 def standardised(features: Array, train: Array, scale: str = "each") -> Array:
-    """Unit vectors of features less the mean of the training clips, by their spread; no label is looked at."""
+    """Unit vectors of features less the mean of the training clips, by their spread; no label is looked
+    at.
+    """
     mean, spread = features[train].mean(0), features[train].std(0)
     if scale == "one":
         spread = np.where(spread < 1e-6, 0, np.sqrt((spread**2).mean()))
@@ -264,7 +288,9 @@ def standardised(features: Array, train: Array, scale: str = "each") -> Array:
 
 
 def few_right(unit: Array, labels: Array, train: Array, held: Array, shots: int) -> Array:
-    """How often each held-out clip is right by ridge on this many labelled unit vectors per class, mean of ten draws."""
+    """How often each held-out clip is right by ridge on this many labelled unit vectors per class, mean of
+    ten draws.
+    """
     classes, right = np.unique(labels[train]), np.zeros(len(held))
     for draw in range(DRAWS):
         order = np.random.default_rng(draw).permutation(train)
@@ -289,7 +315,9 @@ def correctness(task: Task, one: Candidate) -> Array:
     for train, held in task.parts:
         features = one.features(task, train)
         penalty, _ = validated(task, features, train, one.scale)
-        guess = fit_ridge(features[train], task.labels[train], penalty, classes, one.scale).predict(features[held])
+        guess = fit_ridge(features[train], task.labels[train], penalty, classes, one.scale).predict(
+            features[held]
+        )
         right[held] += guess == task.labels[held]
         times[held] += 1
     return np.divide(right, times, out=np.full(len(right), np.nan), where=times > 0)
@@ -309,7 +337,9 @@ def bootstrap_interval(differences: Array, draws: int = 2000) -> tuple[float, fl
 def paired_differences(
     encoder: str, tasks: Sequence[Task], found: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> dict[str, dict[str, list[float]]]:
-    """The encoder less the variant of each baseline that validation chose (first seed): set → mean, low, high."""
+    """The encoder less the variant of each baseline that validation chose (first seed): set → mean, low,
+    high.
+    """
     ours_name = Path(encoder).name
     result: dict[str, dict[str, list[float]]] = {}
     for task in tasks:
@@ -352,7 +382,9 @@ def markdown(
             lines.append(f"| {method} | {' | '.join(cells)} |")
         lines.append("")
     if paired:
-        title = "ridge: the encoder less each method (first seed), 95 % interval when test clips are drawn again"
+        title = (
+            "ridge: the encoder less each method (first seed), 95 % interval when test clips are drawn again"
+        )
         lines += [f"## {title}", "", f"| method | {' | '.join(SETS)} |", "| --- |" + " --- |" * len(SETS)]
         for method, gaps in paired.items():
             cells = ["{:+.1f} ({:+.1f} to {:+.1f})".format(*gaps[name]).replace("-", "−") for name in SETS]
@@ -364,7 +396,9 @@ def markdown(
 def _remembered(
     options: argparse.Namespace, method: str, task: Task, alternatives: Sequence[Sequence[Candidate]]
 ) -> dict[str, Any]:
-    """The result of a method on a set, from its file where it was measured before: a stopped command resumes."""
+    """The result of a method on a set, from its file where it was measured before: a stopped command
+    resumes.
+    """
     kind = "validation" if options.validate else "few" if options.few else "test"
     path = options.out / "cells" / f"{method}-{task.name}-{kind}-{options.seeds}.json".replace(" ", "_")
     if path.exists():
@@ -377,7 +411,9 @@ def _remembered(
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, write `results/transfer.json` and `.md`."""
-    parser = argparse.ArgumentParser(description="A frozen encoder on sets that it never saw, beside tuned baselines.")
+    parser = argparse.ArgumentParser(
+        description="A frozen encoder on sets that it never saw, beside tuned baselines."
+    )
     parser.add_argument(
         "--encoder", default="halp-base", help="a package or the name of a shipped encoder; empty: none"
     )

@@ -1,14 +1,17 @@
-"""`python -m experiments.view [--encoder halp-view]`: does an encoder of 2D poses care where the camera stands?
+"""`python -m experiments.view [--encoder halp-view]`: does an encoder of 2D poses care where the camera
+stands?
 
-x and y of the four Kinect sets of `experiments/transfer.py` as their own cameras saw them; training clips at 0°, test clips
-turned about the vertical by 0, 30, 60 and 90° before they are projected. NW-UCLA is split by camera (1, 2 → 3), so that 0°
-is another real camera already; of UTKinect's half splits the first counts. Features are standardised on the training clips;
-kNN (k = 1, cosine), ridge (penalty 0.1 × features ÷ clips, not tuned) and one labelled clip per class (nearest by cosine,
-mean of ten draws). Ridge reads all numbers of an encoder, the others its compact ones (`VECTORS`, as folds prefer). Beside
-the encoder: raw key points; its own architecture with random weights and a random projection; the same with invariance and
-projection fitted as those of `halp-view`, so that only the lifting network is untrained; and at 0° `halp-base` in 3D, all
-numbers. Intervals: 95 % of the paired difference when test clips are drawn again. `--validate` keeps test clips out: folds
-over subjects or cameras of the training parts, with both vectors. Cells that are finished are found again in the folder of
+x and y of the four Kinect sets of `experiments/transfer.py` as their own cameras saw them; training clips at
+0°, test clips turned about the vertical by 0, 30, 60 and 90° before they are projected. NW-UCLA is split by
+camera (1, 2 → 3), so that 0° is another real camera already; of UTKinect's half splits the first counts.
+Features are standardised on the training clips; kNN (k = 1, cosine), ridge (penalty 0.1 × features ÷ clips,
+not tuned) and one labelled clip per class (nearest by cosine, mean of ten draws). Ridge reads all numbers of
+an encoder, the others its compact ones (`VECTORS`, as folds prefer). Beside the encoder: raw key points; its
+own architecture with random weights and a random projection; the same with invariance and projection fitted
+as those of `halp-view`, so that only the lifting network is untrained; and at 0° `halp-base` in 3D, all
+numbers. Intervals: 95 % of the paired difference when test clips are drawn again. `--validate` keeps test
+clips out: folds over subjects or cameras of the training parts, with both vectors. Cells that are finished
+are found again in the folder of
 `--out`; empty it for another encoder of the same name. Writes `results/view.json` and `.md`.
 """
 
@@ -50,7 +53,8 @@ Array = npt.NDArray[Any]
 ANGLES = (0, 30, 60, 90)
 MEASURES = ("knn", "ridge", "one label")
 PLAIN, PARTLY = "the same without training", "lifting untrained, the rest fitted"
-# what a measure reads, if there is a choice: for every encoder what its own folds prefer in the mean of the angles
+# what a measure reads, if there is a choice: for every encoder what its own folds prefer in the mean of the
+# angles
 VECTOR = {"knn": "compact", "ridge": "all", "one label": "compact"}
 VECTORS = {PLAIN: {**VECTOR, "one label": "all"}, PARTLY: VECTOR}
 STEPS = ("picture-up", "drop-empty", "picture")
@@ -78,7 +82,9 @@ class Task:
         turn = np.deg2rad(angle)
         x = np.array([np.cos(turn), 0.0, np.sin(turn)], dtype=np.float32)
         flat = [np.stack([clip @ x, clip[..., 1]], axis=-1) for clip in self.clips]
-        return [np.where((clip != 0).any(-1, keepdims=True), points, 0) for clip, points in zip(self.clips, flat)]
+        return [
+            np.where((clip != 0).any(-1, keepdims=True), points, 0) for clip, points in zip(self.clips, flat)
+        ]
 
 
 Vectors = dict[str, Array]  # "all" numbers of clips, and "compact" where an encoder has a projection to fewer
@@ -87,7 +93,9 @@ Cells = dict[int, dict[str, Array]]  # by angle and measure, how often each clip
 
 
 def open_tasks(folder: Path, *, validate: bool = False) -> list[Task]:
-    """The four sets; with `validate` test clips are left out and folds of the training part take their place."""
+    """The four sets; with `validate` test clips are left out and folds of the training part take their
+    place.
+    """
     tasks = []
     for name in SETS:
         path = folder / f"{name}-view"
@@ -140,7 +148,9 @@ def camera_windows(
     views: int = 1,
     augmentations: Sequence[Mapping[str, Any]] = CAMERAS,
 ) -> torch.Tensor:
-    """Training windows of the corpus as some cameras see them, or in space: `(views, count, frames, 1, 16, 3)`."""
+    """Training windows of the corpus as some cameras see them, or in space: `(views, count, frames, 1, 16,
+    3)`.
+    """
     train = np.random.default_rng(seed).permutation(corpus.split("xsub")[0])[:count]
     policy = build_policy(augmentations, "cameras") if augmentations else ()
     names = {f"view-{number}": policy for number in range(views)}
@@ -148,7 +158,9 @@ def camera_windows(
     return torch.stack(list(maker.make(torch.from_numpy(np.sort(train)), 0, 0).values()))
 
 
-def untrained(architecture: Mapping[str, Any], windows: torch.Tensor, frames: int, seed: int = 0) -> PretrainedEncoder:
+def untrained(
+    architecture: Mapping[str, Any], windows: torch.Tensor, frames: int, seed: int = 0
+) -> PretrainedEncoder:
     """An encoder with fresh weights, whose kernels and scales are fitted to what cameras saw."""
     settings = {str(key): value for key, value in architecture.items() if key not in ("name", "outputs")}
     torch.manual_seed(seed)
@@ -157,7 +169,12 @@ def untrained(architecture: Mapping[str, Any], windows: torch.Tensor, frames: in
     flat = windows[0][..., :2]
     inner.fit(flat)
     return PretrainedEncoder(
-        inner, FLAT, persons=1, frames=frames, normalisation=STEPS, projection=random_projection(inner.output_size)
+        inner,
+        FLAT,
+        persons=1,
+        frames=frames,
+        normalisation=STEPS,
+        projection=random_projection(inner.output_size),
     ).eval()
 
 
@@ -208,7 +225,9 @@ def measure(task: Task, features: Mapping[int, Array]) -> dict[int, dict[str, Ar
 def measure_both(task: Task, embedding: Embedding) -> dict[str, Cells]:
     """The cells of all numbers and of the compact ones."""
     seen = {angle: embedding(task.seen_from(angle)) for angle in ANGLES}
-    return {vector: measure(task, {angle: found[vector] for angle, found in seen.items()}) for vector in seen[0]}
+    return {
+        vector: measure(task, {angle: found[vector] for angle, found in seen.items()}) for vector in seen[0]
+    }
 
 
 def chosen(method: str, cells: Mapping[str, Cells]) -> Cells:
@@ -227,13 +246,17 @@ def raw_embedding(clips: Sequence[Array]) -> Vectors:
 
 
 def baselines(corpus: Store | None) -> dict[str, Embedding]:
-    """What an encoder is compared with; what has to be fitted needs the corpus, and is fitted when it is first asked."""
+    """What an encoder is compared with; what has to be fitted needs the corpus, and is fitted when it is
+    first asked.
+    """
     found: dict[str, Embedding] = {"raw key points": raw_embedding}
     if corpus is not None:
         from tools.encoders.halp_view import INVARIANT, fit_cameras  # which need this module
 
         def fitted() -> PretrainedEncoder:
-            encoder = untrained({**TWIN, "invariant": INVARIANT}, camera_windows(corpus, 1000, FRAMES), FRAMES)
+            encoder = untrained(
+                {**TWIN, "invariant": INVARIANT}, camera_windows(corpus, 1000, FRAMES), FRAMES
+            )
             encoder.projection = fit_cameras(encoder.encoder, corpus)
             return encoder
 
@@ -245,7 +268,9 @@ def baselines(corpus: Store | None) -> dict[str, Embedding]:
 
 
 def remembered(path: Path, measured: Callable[[], dict[str, Cells]]) -> dict[str, Cells]:
-    """The cells of a method on a set, from the file of an earlier command if it exists: a stopped command resumes."""
+    """The cells of a method on a set, from the file of an earlier command if it exists: a stopped command
+    resumes.
+    """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         columns: dict[str, Any] = {
@@ -272,13 +297,17 @@ def summary(
         angles = next(iter(tasks.values())).keys()
         for name in MEASURES:
             for angle in angles:
-                row = {task: round(100 * float(found[angle][name].mean()), 1) for task, found in tasks.items()}
+                row = {
+                    task: round(100 * float(found[angle][name].mean()), 1) for task, found in tasks.items()
+                }
                 row["mean"] = round(float(np.mean(list(row.values()))), 1)
                 table.setdefault(method, {}).setdefault(name, {})[angle] = row
     return table
 
 
-def differences(cells: Mapping[str, Mapping[str, Mapping[int, Mapping[str, Array]]]], ours: str) -> dict[str, Any]:
+def differences(
+    cells: Mapping[str, Mapping[str, Mapping[int, Mapping[str, Array]]]], ours: str
+) -> dict[str, Any]:
     """Ours less every other method, with intervals: method → measure → angle → set → mean, low, high."""
     table: dict[str, Any] = {}
     for method, tasks in cells.items():
@@ -303,8 +332,11 @@ def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], ours: str, comma
     """One table per measure, methods × angles, the four sets in a cell; then differences with intervals."""
     lines = ["# The same movement from another camera, in 2D", ""]
     lines += [
-        f"Top-1 in per cent: {' / '.join(SETS)} / mean. Test clips turned by an angle; training clips at 0°. In brackets which "
-        "numbers of an encoder were read, all (5,184) or the compact ones (256), as folds of the training clips prefer.",
+        (
+            f"Top-1 in per cent: {' / '.join(SETS)} / mean. Test clips turned by an angle; training clips at"
+            " 0°. In brackets which numbers of an encoder were read, all (5,184) or the compact ones (256),"
+            " as folds of the training clips prefer."
+        ),
         "",
     ]
     for name in MEASURES:
@@ -315,7 +347,10 @@ def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], ours: str, comma
             "| --- |" + " --- |" * 4,
         ]
         for method, measures in table.items():
-            row = [" / ".join(f"{value:.1f}" for value in measures[name].get(angle, {}).values()) for angle in ANGLES]
+            row = [
+                " / ".join(f"{value:.1f}" for value in measures[name].get(angle, {}).values())
+                for angle in ANGLES
+            ]
             lines.append(f"| {method}{_numbers(method, name)} | {' | '.join(row)} |")
         lines.append("")
     for method, measures in gaps.items():
@@ -382,9 +417,14 @@ def main(arguments: Sequence[str]) -> int:
             )
             for row, measured in rows.items():
                 cells.setdefault(row, {})[task.name] = measured
-            console.print(f"{method}, {task.name}", summary({method: {task.name: chosen(method, found)}})[method])
+            console.print(
+                f"{method}, {task.name}", summary({method: {task.name: chosen(method, found)}})[method]
+            )
     for task in tasks:
-        found = remembered(kept("halp-base in 3D", task), lambda: {"all": measure(task, {0: space_features(task)})})  # noqa: B023
+        found = remembered(
+            kept("halp-base in 3D", task),
+            lambda task=task: {"all": measure(task, {0: space_features(task)})},
+        )
         cells.setdefault("halp-base in 3D", {})[task.name] = found["all"]
     table = summary(cells)
     if options.validate:
@@ -392,7 +432,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if encoder is None:
         return 0
-    gaps = differences({method: found for method, found in cells.items() if method != "halp-base in 3D"}, ours)
+    gaps = differences(
+        {method: found for method, found in cells.items() if method != "halp-base in 3D"}, ours
+    )
     command = "python -m experiments.view --corpus STORE"
     text = markdown(table, gaps, ours, command)
     print(text)

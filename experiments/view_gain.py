@@ -1,17 +1,18 @@
 """`python -m experiments.view_gain STORE`: does HaLP help if there is an invariance to learn?
 
-The two views of a window are two virtual cameras (`halp.augment.cameras`). A small GRU is trained on a fixed draw of
-CMU windows (`tools.encoders.corpus --unturned`) by MoCo, by HaLP as published and by HaLP with the balanced pull; the
-three share seed and warm-up, and none was tuned. Frozen encoders are judged as in `experiments/view.py`: four Kinect
-sets, x and y, test clips turned by 0 to 90°, kNN, ridge and one label per class. Differences are paired by seed;
-intervals are Student's at 95 %, corrected for the number of cells of a table (Bonferroni). Finished runs are found
-again. Writes `results/view_gain.json` and `.md`.
+The two views of a window are two virtual cameras (`halp.augment.cameras`). A small GRU is trained on a fixed
+draw of CMU windows (`tools.encoders.corpus --unturned`) by MoCo, by HaLP as published and by HaLP with the
+balanced pull; the three share seed and warm-up, and none was tuned. Frozen encoders are judged as in
+`experiments/view.py`: four Kinect sets, x and y, test clips turned by 0 to 90°, kNN, ridge and one label per
+class. Differences are paired by seed; intervals are Student's at 95 %, corrected for the number of cells of a
+table (Bonferroni). Finished runs are found again. Writes `results/view_gain.json` and `.md`.
 
-`--trials` is another question: could these methods, or VICReg, have trained `halp-view`? An early-fusion GRU is
-trained on all training windows by each of them, the two views being two cameras with the faults of estimators
-(`recipes/cmu-view.toml`), and the lifting network of `halp-view` for as many epochs. Test clips are kept out
-(`experiments.view --validate`). All numbers are read and 256 compact ones, fitted as those of `halp-view`; a method's
-measure counts by the vector with the better mean of the angles. Writes its entry of `results/view_trials.json`.
+`--trials` is another question: could these methods, or VICReg, have trained `halp-view`? An early-fusion GRU
+is trained on all training windows by each of them, the two views being two cameras with the faults of
+estimators (`recipes/cmu-view.toml`), and the lifting network of `halp-view` for as many epochs. Test clips
+are kept out (`experiments.view --validate`). All numbers are read and 256 compact ones, fitted as those of
+`halp-view`; a method's measure counts by the vector with the better mean of the angles. Writes its entry of
+`results/view_trials.json`.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ def settings(seed: int, balanced: bool | None) -> dict[str, Any]:
 def trial_settings(seed: int) -> dict[str, dict[str, Any]]:
     """The recipes of the trials; HaLP and VICReg with the settings of other recipes, not tuned."""
     crop = {"name": "crop-resize", "min": 0.5, "frames": TRIAL_FRAMES}
-    faults = tomlkit.parse((RECIPES / "cmu-view.toml").read_text(encoding="utf-8")).unwrap()["views"]["augmentations"]
+    faults = tomlkit.parse((RECIPES / "cmu-view.toml").read_text(encoding="utf-8")).unwrap()["views"][
+        "augmentations"
+    ]
     common = {
         "split": "xsub", "epochs": TRIAL_EPOCHS, "encoder": TRIAL_ENCODER,
         "views": {"frames": TRIAL_FRAMES, "augmentations": [crop, *faults]},
@@ -133,23 +136,31 @@ def seen(task: Task) -> dict[int, list[Array]]:
     return {angle: in_picture(task.seen_from(angle)) for angle in ANGLES}
 
 
-def judged(encoder: PretrainedEncoder, tasks: Mapping[str, tuple[Task, dict[int, list[Array]]]]) -> dict[str, Any]:
+def judged(
+    encoder: PretrainedEncoder, tasks: Mapping[str, tuple[Task, dict[int, list[Array]]]]
+) -> dict[str, Any]:
     """Set → measure → angle → accuracy in per cent."""
     encoder.normalisation = []
     table: dict[str, Any] = {}
     for name, (task, clips) in tasks.items():
         cells = measure(task, {angle: embed(encoder, clips[angle], progress=False) for angle in ANGLES})
         table[name] = {
-            probe: {str(a): round(100 * float(cells[a][probe].mean()), 2) for a in ANGLES} for probe in MEASURES
+            probe: {str(a): round(100 * float(cells[a][probe].mean()), 2) for a in ANGLES}
+            for probe in MEASURES
         }
     return table
 
 
 def differences(accuracies: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Method → measure → angle, all angles or set → [mean, half width] of its paired gain over MoCo; sets count alike."""
+    """Method → measure → angle, all angles or set → [mean, half width] of its paired gain over MoCo; sets
+    count alike.
+    """
 
     def figures(method: str, probe: str, sets: Sequence[str], angles: Sequence[int]) -> list[float]:
-        return [float(np.mean([run[s][probe][str(a)] for s in sets for a in angles])) for run in accuracies[method]]
+        return [
+            float(np.mean([run[s][probe][str(a)] for s in sets for a in angles]))
+            for run in accuracies[method]
+        ]
 
     names = list(accuracies["MoCo"][0])
     rows = {f"{angle}°": (names, [angle]) for angle in ANGLES} | {name: ([name], ANGLES) for name in names}
@@ -169,12 +180,16 @@ def differences(accuracies: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[s
 
 def markdown(found: Mapping[str, Any]) -> str:
     """Means over seeds and sets, and gains over MoCo."""
-    lines = [f"| mean of four sets, {found['seeds']} seeds | {' | '.join(f'{angle}°' for angle in ANGLES)} | all |"]
+    lines = [
+        f"| mean of four sets, {found['seeds']} seeds | {' | '.join(f'{angle}°' for angle in ANGLES)} | all |"
+    ]
     lines.append("| --- |" + " --- |" * (len(ANGLES) + 1))
     for probe in MEASURES:
         for method, runs in found["accuracies"].items():
             means = [np.mean([[s[probe][str(a)] for s in run.values()] for run in runs]) for a in ANGLES]
-            lines.append(f"| {probe}, {method} | {' | '.join(f'{mean:.1f}' for mean in [*means, np.mean(means)])} |")
+            lines.append(
+                f"| {probe}, {method} | {' | '.join(f'{mean:.1f}' for mean in [*means, np.mean(means)])} |"
+            )
         for method, gains in found["differences"].items():
             cells = [gains[probe][row] for row in (*(f"{angle}°" for angle in ANGLES), "all")]
             texts = [f"{mean:+.2f} ± {half or 0:.2f}".replace("-", "−") for mean, half in cells]
@@ -187,7 +202,9 @@ def with_compact(encoder: PretrainedEncoder, corpus: Store) -> Embedding:
     encoder.normalisation = []
 
     def read(pictures: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(embed(encoder, [np.pad(one, DEPTH) for one in pictures.numpy()], progress=False))
+        return torch.from_numpy(
+            embed(encoder, [np.pad(one, DEPTH) for one in pictures.numpy()], progress=False)
+        )
 
     encoder.projection = fit_compact(camera_features(read, corpus), corpus)
     return lambda clips: embedding_of(encoder)(in_picture(clips))
@@ -243,7 +260,11 @@ def trials(corpus: Store, seeds: int, folder: Path) -> dict[str, Any]:
                 for vector, measured in found.items():
                     cells.setdefault(vector, {})[task.name] = measured
             runs[method].append(summary(cells))
-            print(method, seed, {name: row["vector"] for name, row in better(mean_of_sets(runs[method])).items()})
+            print(
+                method,
+                seed,
+                {name: row["vector"] for name, row in better(mean_of_sets(runs[method])).items()},
+            )
     vectors = {method: mean_of_sets(found) for method, found in runs.items()}
     return {
         "name": "MoCo, HaLP, balanced HaLP and VICReg on two cameras, and lifting, for as many epochs",
@@ -261,7 +282,9 @@ def mean_of_sets(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[
     """Vector → measure → angle → accuracy, mean of sets and seeds."""
     return {
         vector: {
-            probe: {a: round(float(np.mean([run[vector][probe][a]["mean"] for run in runs])), 1) for a in ANGLES}
+            probe: {
+                a: round(float(np.mean([run[vector][probe][a]["mean"] for run in runs])), 1) for a in ANGLES
+            }
             for probe in MEASURES
         }
         for vector in runs[0]
@@ -280,7 +303,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="What HaLP adds where two views are two cameras.")
     parser.add_argument("store", type=Path, help="made by `tools.encoders.corpus --unturned`")
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--trials", action="store_true", help="other methods for halp-view, on folds of training clips")
+    parser.add_argument(
+        "--trials", action="store_true", help="other methods for halp-view, on folds of training clips"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/view_gain"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -297,12 +322,22 @@ def main(arguments: Sequence[str]) -> int:
         if not kept.exists():
             recipes = {method: settings(seed, balanced) for method, balanced in PULLS.items()}
             encoders = {"untrained": untrained(seed, store), **train(store, recipes, seed, options.out)}
-            kept.write_text(json.dumps({name: judged(one, tasks) for name, one in encoders.items()}), encoding="utf-8")
+            kept.write_text(
+                json.dumps({name: judged(one, tasks) for name, one in encoders.items()}), encoding="utf-8"
+            )
         for name, table in json.loads(kept.read_text(encoding="utf-8")).items():
             accuracies.setdefault(name, []).append(table)
     found = {
-        "protocol": "experiments/view_gain.py: two virtual cameras as the two views, paired by seed, common warm-up",
-        "settings": {"clips": CLIPS, "warm_up": WARM_UP, "epochs": EPOCHS, "encoder": ENCODER, "frames": FRAMES},
+        "protocol": (
+            "experiments/view_gain.py: two virtual cameras as the two views, paired by seed, common warm-up"
+        ),
+        "settings": {
+            "clips": CLIPS,
+            "warm_up": WARM_UP,
+            "epochs": EPOCHS,
+            "encoder": ENCODER,
+            "frames": FRAMES,
+        },
         "seeds": options.seeds,
         "accuracies": accuracies,
         "differences": differences(accuracies),

@@ -1,4 +1,6 @@
-"""Small files of the large data sets, written to the formats' specifications, and small stores; several tests share them."""
+"""Small files of the large data sets, written to the formats' specifications, and small stores; several tests
+share them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def skeleton_text(joints: np.ndarray, end: str = "\n", there: np.ndarray | None 
         for body in present:
             lines += ["72057594037931101 0 1 1 1 1 0 0.02 0.05 2", "25"]
             lines += [
-                " ".join(f"{number:g}" for number in (*joint, 277.4, 191.8, 1036.2, 519.1, -0.2, 0.05, 0.9, -0.1, 2))
+                " ".join(
+                    f"{number:g}"
+                    for number in (*joint, 277.4, 191.8, 1036.2, 519.1, -0.2, 0.05, 0.9, -0.1, 2)
+                )
                 for joint in body
             ]
     return end.join(lines) + end
@@ -60,7 +65,9 @@ def write_pku(
     return joints
 
 
-def write_trio(folder: Path, part: str, names: Sequence[str], lengths: Sequence[int], seed: int = 0) -> np.ndarray:
+def write_trio(
+    folder: Path, part: str, names: Sequence[str], lengths: Sequence[int], seed: int = 0
+) -> np.ndarray:
     """The authors' three files with 20 padded frames; returns (N, C, T, V, M)."""
     folder.mkdir(parents=True, exist_ok=True)
     joints = np.random.default_rng(seed).normal(size=(len(names), 3, 20, 25, 2)).astype(np.float32)
@@ -97,7 +104,9 @@ def make_store(
 ) -> Store:
     """A store with three classes, four subjects and two cameras; clip i has 3 + i frames."""
     draw = np.random.default_rng(0)
-    with StoreWriter(path, topology, persons=persons, class_names=class_names, splits=splits, **settings) as writer:
+    with StoreWriter(
+        path, topology, persons=persons, class_names=class_names, splits=splits, **settings
+    ) as writer:
         for number in range(clips):
             frames = draw.uniform(0.5, 1, (3 + number, persons, len(topology), topology.dimensions))
             extra = {"setup": number % 5}
@@ -131,14 +140,20 @@ def walker(frames: int = 60, persons: int = 1, seed: int = 0) -> np.ndarray:
 
 
 def moving_clips(topology: Topology, count: int, *, seed: int = 0, damaged: bool = False) -> list[np.ndarray]:
-    """Recordings `(T, P, V, C)` of three kinds of movements; damaged ones lack joints, frames and persons (NaN)."""
+    """Recordings `(T, P, V, C)` of three kinds of movements; damaged ones lack joints, frames and persons
+    (NaN).
+    """
     draw, clips = np.random.default_rng(seed), []
     body = np.random.default_rng(0).normal(size=(len(topology), topology.dimensions))
     for number in range(count):
         frames, persons = int(draw.integers(20, 120)), int(draw.integers(1, 4))
         time = np.linspace(0, 6, frames)[:, None, None, None]
         swing = np.sin((1 + number % 3) * time) * np.sin(np.arange(len(topology)))[:, None]
-        clip = body + 0.3 * swing + 0.05 * draw.normal(size=(frames, persons, len(topology), topology.dimensions))
+        clip = (
+            body
+            + 0.3 * swing
+            + 0.05 * draw.normal(size=(frames, persons, len(topology), topology.dimensions))
+        )
         clip = clip + draw.normal(size=(1, persons, 1, topology.dimensions))
         if damaged:
             clip[draw.random(clip.shape[:3]) < 0.2] = np.nan

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-# idle threads that spin would slow everything else on a small machine; this must be said before torch is loaded
+# idle threads that spin would slow everything else on a small machine; this must be said before torch is
+# loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
@@ -75,13 +76,16 @@ def tiny() -> tuple[str, ...]:
 
 def chromium() -> str | None:
     return next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))),
+        None,
     )
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="tests in a browser need `pip install playwright`")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="tests in a browser need `pip install playwright`"
+    )
     path = chromium()
     if path is None:
         pytest.skip("tests in a browser need Chromium on the PATH")
@@ -108,19 +112,27 @@ def _is_heavy(function: object) -> bool:
 
 
 def _names_heavy(function: object, seen: set[object]) -> bool:
-    """Whether a function, or one of its module that it calls, names a training or processes, also in a command."""
+    """Whether a function, or one of its module that it calls, names a training or processes, also in a
+    command.
+    """
     function = getattr(function, "__wrapped__", function)
     if not isinstance(function, FunctionType) or function in seen:
         return False
     seen.add(function)
     codes = [function.__code__]
     for code in codes:
-        constants = [part for item in code.co_consts for part in (item if isinstance(item, tuple) else (item,))]
+        constants = [
+            part for item in code.co_consts for part in (item if isinstance(item, tuple) else (item,))
+        ]
         codes += [part for part in constants if isinstance(part, CodeType)]
         if HEAVY & {*code.co_names, *(part for part in constants if isinstance(part, str))}:
             return True
         called = [function.__globals__.get(name) for name in code.co_names]
-        if any(_names_heavy(one, seen) for one in called if getattr(one, "__module__", None) == function.__module__):
+        if any(
+            _names_heavy(one, seen)
+            for one in called
+            if getattr(one, "__module__", None) == function.__module__
+        ):
             return True
     return False
 
@@ -137,10 +149,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what trains or starts processes, itself or in a fixture: `make quick` leaves it out. Slow modules go first."""
+    """Mark what trains or starts processes, itself or in a fixture: `make quick` leaves it out. Slow modules
+    go first.
+    """
     for item in items:
         fixtures = getattr(item, "_fixtureinfo", None)
-        definitions = [one.func for known in fixtures.name2fixturedefs.values() for one in known] if fixtures else []
+        definitions = (
+            [one.func for known in fixtures.name2fixturedefs.values() for one in known] if fixtures else []
+        )
         if "browser" in getattr(item, "fixturenames", ()) or any(
             map(_is_heavy, (getattr(item, "function", None), *definitions))
         ):

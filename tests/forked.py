@@ -1,8 +1,9 @@
-"""Python processes that need not load torch: `import forked as subprocess`, and what starts this Python is forked instead.
+"""Python processes that need not load torch: `import forked as subprocess`, and what starts this Python is
+forked instead.
 
-A server that has the large libraries loaded – and nothing of halp – forks a process for each command: a process of its own
-with its own environment, folder, signals and exit code, some seconds sooner. Commands that set other Python variables or
-interpreter options, and all others, are started as always.
+A server that has the large libraries loaded – and nothing of halp – forks a process for each command: a
+process of its own with its own environment, folder, signals and exit code, some seconds sooner. Commands that
+set other Python variables or interpreter options, and all others, are started as always.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ LIBRARIES = (
     "sklearn.cluster",
     "jsonschema",
 )
-LIBRARIES += ("torch.distributed.launcher.api", "safetensors.torch", "tomlkit", "tyro", "rich.console", "jinja2")
+LIBRARIES += (
+    "torch.distributed.launcher.api",
+    "safetensors.torch",
+    "tomlkit",
+    "tyro",
+    "rich.console",
+    "jinja2",
+)
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -40,7 +48,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
     connection: socket.socket | None = None
 
     def _execute_child(self, *given: Any) -> None:
-        (args, executable, preexec, _, pass_fds, cwd, env, _, _, shell, *pipes) = given[:16]
+        args, executable, preexec, _, pass_fds, cwd, env, _, _, shell, *pipes = given[:16]
         environment = dict(os.environ if env is None else env)
         if shell or executable or preexec or pass_fds or not _is_forked(args, environment):
             super()._execute_child(*given)  # type: ignore[misc]
@@ -57,7 +65,9 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
     def _try_wait(self, flags: int) -> tuple[int, int]:
         if self.connection is None:
             return super()._try_wait(flags)  # type: ignore[misc,no-any-return]
-        if self.connection.fileno() < 0:  # nobody waited for it, and it was killed when the connection was forgotten
+        if (
+            self.connection.fileno() < 0
+        ):  # nobody waited for it, and it was killed when the connection was forgotten
             return self.pid, signal.SIGKILL
         if flags & os.WNOHANG and not select.select([self.connection], [], [], 0)[0]:
             return 0, 0
@@ -109,9 +119,16 @@ def _possible() -> bool:
 
 
 def _is_forked(args: Any, environment: dict[str, str]) -> bool:
-    if not _possible() or isinstance(args, (str, bytes)) or len(args) < 2 or os.fspath(args[0]) != sys.executable:
+    if (
+        not _possible()
+        or isinstance(args, (str, bytes))
+        or len(args) < 2
+        or os.fspath(args[0]) != sys.executable
+    ):
         return False
-    names = {name for name in (*environment, *os.environ) if name.startswith("PYTHON") and name != "PYTHON_EXEC"}
+    names = {
+        name for name in (*environment, *os.environ) if name.startswith("PYTHON") and name != "PYTHON_EXEC"
+    }
     option = os.fspath(args[1])
     return all(environment.get(name) == os.environ.get(name) for name in names) and (
         option in ("-c", "-m", "-u") or not option.startswith("-")
@@ -127,7 +144,9 @@ def _server() -> str:
     for name, words in (("python", ""), ("halp", " -m halp")):
         path = os.path.join(folder, name)
         with open(path, "w") as file:
-            file.write(f'#!/bin/sh\nexec {sys.executable} -S -E {os.path.abspath(__file__)} {folder}{words} "$@"\n')
+            file.write(
+                f'#!/bin/sh\nexec {sys.executable} -S -E {os.path.abspath(__file__)} {folder}{words} "$@"\n'
+            )
         os.chmod(path, 0o755)  # noqa: S103
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     server = subprocess.Popen(
@@ -141,7 +160,9 @@ def _server() -> str:
     return folder
 
 
-def _connect(folder: str, words: list[str], cwd: str, environment: dict[str, str], files: list[int]) -> socket.socket:
+def _connect(
+    folder: str, words: list[str], cwd: str, environment: dict[str, str], files: list[int]
+) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(os.path.join(folder, "socket"))
     request = json.dumps([words, cwd, environment]).encode("utf-8", "surrogateescape")
@@ -180,7 +201,9 @@ def _serve(folder: str) -> None:
 
 
 def _keep(connection: socket.socket) -> NoReturn:
-    """Start what is asked for, say its number, wait for it and say how it ended; end it when nobody listens."""
+    """Start what is asked for, say its number, wait for it and say how it ended; end it when nobody
+    listens.
+    """
     for number in (signal.SIGCHLD, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     length, files, _, _ = socket.recv_fds(connection, 8, 3)

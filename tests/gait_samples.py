@@ -16,8 +16,8 @@ def walk(*, cycle: float = 1.1, stance: float = 0.62, late: float = 0.5, speed: 
          seed: int = 0) -> tuple[Poses, dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
     """A walker whose feet stand still in stance and move forward in swing; contacts and toe-offs in seconds.
 
-    The left foot touches the ground at 0, `cycle`, …, the right one `late` cycles after it. y is up, the way leads along
-    z, turned about y by `turn` radians.
+    The left foot touches the ground at 0, `cycle`, …, the right one `late` cycles after it. y is up, the way
+    leads along z, turned about y by `turn` radians.
     """
     time = np.arange(round(seconds * fps)) / fps
     joints = np.zeros((len(time), len(NAMES), 3))
@@ -57,5 +57,7 @@ def walk(*, cycle: float = 1.1, stance: float = 0.62, late: float = 0.5, speed: 
 
 
 def _swing(part: np.ndarray, length: float, slope: float) -> np.ndarray:
-    """The way of a foot in swing, which leaves and meets the ground with some speed (a cubic Hermite curve)."""
+    """The way of a foot in swing, which leaves and meets the ground with some speed (a cubic Hermite
+    curve).
+    """
     return length * part**2 * (3 - 2 * part) + slope * (part * (1 - part) ** 2 - part**2 * (1 - part))

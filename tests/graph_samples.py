@@ -12,7 +12,9 @@ from halp.reproduce.graph_sets import assemble
 from halp.zoo.graphcl import GIN, GraphBatch, GraphSet
 
 
-def random_graphs(count: int, *, seed: int = 0, largest: int = 30, density: float = 0.2, labels: int = 4) -> GraphSet:
+def random_graphs(
+    count: int, *, seed: int = 0, largest: int = 30, density: float = 0.2, labels: int = 4
+) -> GraphSet:
     """Random graphs of 1 to `largest` nodes, some with isolated nodes; two classes by turns."""
     draw = np.random.default_rng(seed)
     sizes = draw.integers(1, largest + 1, count)

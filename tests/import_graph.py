@@ -1,4 +1,6 @@
-"""The import graph of `halp` at the level of sub-packages: printed by `make graph`, held to one direction by the tests."""
+"""The import graph of `halp` at the level of sub-packages: printed by `make graph`, held to one direction by
+the tests.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ def imports(path: Path, known: Iterable[str]) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found |= {name if (name := f"{node.module}.{alias.name}") in known else node.module for alias in node.names}
+            found |= {
+                name if (name := f"{node.module}.{alias.name}") in known else node.module
+                for alias in node.names
+            }
     return {name for name in found if name in known}
 
 

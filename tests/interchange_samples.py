@@ -39,7 +39,9 @@ def write_interchange(
         joints = np.concatenate(
             [np.pad(clip.frames, ((0, 0), (0, persons - clip.shape[1]), (0, 0), (0, 0))) for clip in clips]
         )
-        columns = {key: [getattr(clip, key) for clip in clips] for key in ("name", "label", "subject", "camera")}
+        columns = {
+            key: [getattr(clip, key) for clip in clips] for key in ("name", "label", "subject", "camera")
+        }
         for key in sorted({key for clip in clips for key in clip.extra}):
             columns[key] = [clip.extra.get(key, -1) for clip in clips]
     plural = {"name": "names", "label": "labels", "subject": "subjects", "camera": "views"}

@@ -16,7 +16,8 @@ from halp.data.store import Store
 from halp.training.checkpoint import list_checkpoints
 from halp.training.run import read_lines
 
-# trains by the arguments store, run and settings; the environment says how slowly, and where processes leave their ids
+# trains by the arguments store, run and settings; the environment says how slowly, and where processes leave
+# their ids
 TRAIN = """
 import os, sys, time
 from pathlib import Path
@@ -93,13 +94,18 @@ def final_files(run: Path) -> dict[str, bytes]:
     """What must be equal to the bit: newest checkpoint and metrics."""
     newest = list_checkpoints(run / "checkpoints")[-1]
     files = {
-        name: (newest / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors", "state.json")
+        name: (newest / name).read_bytes()
+        for name in ("model.safetensors", "optimiser.safetensors", "state.json")
     }
     return {**files, "metrics": (run / "metrics.jsonl").read_bytes()}
 
 
-def compare_whole_killed_and_two_processes(folder: Path, store: Store, recipe: str, settings: tuple[str, ...]) -> None:
-    """Train `whole`, `killed` (with kill -9, then resumed: equal to the bit) and `two` (on two processes) in a folder."""
+def compare_whole_killed_and_two_processes(
+    folder: Path, store: Store, recipe: str, settings: tuple[str, ...]
+) -> None:
+    """Train `whole`, `killed` (with kill -9, then resumed: equal to the bit) and `two` (on two processes) in
+    a folder.
+    """
     program = TRAIN.replace('"small"', f'"{recipe}"')
     assert start(folder, store, "whole", settings, program=program).wait(timeout=300) == 0
     killed = start(folder, store, "killed", settings, pause=0.1, program=program)

@@ -1,4 +1,6 @@
-"""The recipes of predictive methods and what makes them run in a moment; tests of all of them share this list."""
+"""The recipes of predictive methods and what makes them run in a moment; tests of all of them share this
+list.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A counter of operations that make the host wait for a value of a tensor: what would stall an accelerator."""
+"""A counter of operations that make the host wait for a value of a tensor: what would stall an
+accelerator.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Small files of every format, written to the formats' specifications; the tests of the readers share them."""
+"""Small files of every format, written to the formats' specifications; the tests of the readers share
+them.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def write_nwucla(folder: Path, name: str = "a01_s01_e00_v01", joints: np.ndarray
     return path
 
 
-def write_utdmhad(folder: Path, name: str = "a1_s1_t1", joints: np.ndarray | None = None, packed: bool = False) -> Path:
+def write_utdmhad(
+    folder: Path, name: str = "a1_s1_t1", joints: np.ndarray | None = None, packed: bool = False
+) -> Path:
     """Joints `(T, 20, 3)` in the order of kinect-v1."""
     joints = body() if joints is None else joints
     order = [KINECT_V1.index(joint) for joint in UTD_JOINTS]
@@ -66,7 +70,9 @@ def write_utdmhad(folder: Path, name: str = "a1_s1_t1", joints: np.ndarray | Non
     return path
 
 
-def write_msr(folder: Path, name: str = "a01_s01_e01", joints: np.ndarray | None = None, confidence: float = 1) -> Path:
+def write_msr(
+    folder: Path, name: str = "a01_s01_e01", joints: np.ndarray | None = None, confidence: float = 1
+) -> Path:
     joints = body() if joints is None else joints
     order = [KINECT_V1.index(joint) for joint in MSR_JOINTS]
     lines = [f"{x} {y} {z} {confidence}" for frame in joints[:, order] for x, y, z in frame]
@@ -83,7 +89,9 @@ def write_utkinect(
 ) -> Path:
     """Frames are numbered from 11; the label file lies beside the recording."""
     joints = body() if joints is None else joints
-    lines = [" ".join([str(11 + t), *(str(value) for value in frame.ravel())]) for t, frame in enumerate(joints)]
+    lines = [
+        " ".join([str(11 + t), *(str(value) for value in frame.ravel())]) for t, frame in enumerate(joints)
+    ]
     path = folder / f"joints_{name}.txt"
     path.write_text("\n".join(lines) + "\n")
     with open(folder / "actionLabel.txt", "a") as file:
@@ -98,15 +106,19 @@ def write_npz(folder: Path) -> Path:
 
 
 def landmarks(frames: int = 2) -> list:
-    """World landmarks of MediaPipe with visibility 0.9, as the Tasks API gives them: frames, persons, landmarks."""
+    """World landmarks of MediaPipe with visibility 0.9, as the Tasks API gives them: frames, persons,
+    landmarks.
+    """
     return [
-        [[{**dict(zip("xyz", rounded(point))), "visibility": 0.9} for point in frame]] for frame in body(frames, 33)
+        [[{**dict(zip("xyz", rounded(point))), "visibility": 0.9} for point in frame]]
+        for frame in body(frames, 33)
     ]
 
 
 def write_mediapipe(folder: Path, name: str = "wave") -> Path:
     frames = [
-        {"pose_landmarks": [[{"x": 0.5, "y": 0.5, "z": 0.0}] * 33], "pose_world_landmarks": one} for one in landmarks()
+        {"pose_landmarks": [[{"x": 0.5, "y": 0.5, "z": 0.0}] * 33], "pose_world_landmarks": one}
+        for one in landmarks()
     ]
     path = folder / f"{name}.json"
     path.write_text(json.dumps(frames, separators=(",", ":")))
@@ -116,14 +128,17 @@ def write_mediapipe(folder: Path, name: str = "wave") -> Path:
 def write_mediapipe_csv(folder: Path) -> Path:
     header = ["frame", *(f"{axis}{joint}" for joint in range(33) for axis in "xyzv")]
     rows = [
-        [t, *(value for point in frame for value in (*map(str, point), 0.9))] for t, frame in enumerate(body(2, 33))
+        [t, *(value for point in frame for value in (*map(str, point), 0.9))]
+        for t, frame in enumerate(body(2, 33))
     ]
     path = folder / "wave.csv"
     path.write_text("\n".join(",".join(map(str, row)) for row in [header, *rows]) + "\n")
     return path
 
 
-def write_openpose(folder: Path, frames: int = 2, joints: int = 25, people: int = 2, prefix: str = "walk_") -> Path:
+def write_openpose(
+    folder: Path, frames: int = 2, joints: int = 25, people: int = 2, prefix: str = "walk_"
+) -> Path:
     for t in range(frames):
         persons = []
         for one in range(people):
@@ -239,7 +254,9 @@ def write_sleap_h5(folder: Path) -> Path:
 
 def write_sleap_csv(folder: Path) -> Path:
     lines = ["track,frame_idx,instance.score,head.x,head.y,head.score,tail.x,tail.y,tail.score"]
-    lines += [f"{who},{t},0.9,{10 + t},{20 + t},0.8,{30 + t},{40 + t},0.7" for t in range(2) for who in ("a", "b")]
+    lines += [
+        f"{who},{t},0.9,{10 + t},{20 + t},0.8,{30 + t},{40 + t},0.7" for t in range(2) for who in ("a", "b")
+    ]
     path = folder / "fly.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -282,7 +299,9 @@ def write_azure(folder: Path, people: int = 1) -> Path:
     points = 1000 * body(2, 32)
     frames = [
         {
-            "bodies": [{"body_id": one, "joint_positions": rounded(frame + 5000 * one)} for one in range(people)],
+            "bodies": [
+                {"body_id": one, "joint_positions": rounded(frame + 5000 * one)} for one in range(people)
+            ],
             "frame_id": t,
             "num_bodies": people,
             "timestamp_usec": 1_000_000 + 33_333 * t,
@@ -325,9 +344,9 @@ def write_mvnx(folder: Path) -> Path:
     names = "".join(f'<segment label="{name}" id="{number + 1}"/>' for number, name in enumerate(segments))
     path = folder / "walk.mvnx"
     path.write_text(
-        '<?xml version="1.0" encoding="UTF-8"?>\n<mvnx version="4"><subject label="a" frameRate="60" segmentCount="3">'
-        f'<segments>{names}</segments>\n<frames><frame type="identity"><position>0 0 0</position></frame>\n'
-        f"{frames}</frames></subject></mvnx>\n"
+        '<?xml version="1.0" encoding="UTF-8"?>\n<mvnx version="4"><subject label="a" frameRate="60"'
+        f' segmentCount="3"><segments>{names}</segments>\n<frames><frame type="identity"><position>0 0'
+        f" 0</position></frame>\n{frames}</frames></subject></mvnx>\n"
     )
     return path
 
@@ -341,7 +360,11 @@ def write_yolo(folder: Path, frames: int = 1) -> Path:
 
 def write_csv_wide(folder: Path) -> Path:
     joints = ("Hips", "LeftUpLeg", "LeftLeg")
-    header = ["Timestamp", *(f"{joint}_position_{axis}" for joint in joints for axis in "xyz"), "Hips_rotation_x"]
+    header = [
+        "Timestamp",
+        *(f"{joint}_position_{axis}" for joint in joints for axis in "xyz"),
+        "Hips_rotation_x",
+    ]
     rows = [[f"{t / 50:g}", *(f"{v:g}" for v in frame.ravel()), "0.5"] for t, frame in enumerate(body(4, 3))]
     path = folder / "take.csv"
     path.write_text("\n".join(",".join(row) for row in [header, *rows]) + "\n")
@@ -363,7 +386,9 @@ def write_c3d(folder: Path, integers: bool = False, frames: int = 2) -> Path:
     """Header, parameters and points of a C3D file, three markers in millimetres with z up."""
     points = 1000 * body(frames, 3)
 
-    def parameter(group: int, name: str, kind: int, shape: list[int], data: bytes, last: bool = False) -> bytes:
+    def parameter(
+        group: int, name: str, kind: int, shape: list[int], data: bytes, last: bool = False
+    ) -> bytes:
         content = struct.pack("bB", kind, len(shape)) + bytes(shape) + data + b"\0"
         return (
             struct.pack("bb", len(name), group)
@@ -425,7 +450,9 @@ def write_mediapipe_names(folder: Path) -> Path:
         for name in names
     ]
     frames = {
-        str(t): {name: {**dict(zip("xyz", rounded(point))), "visibility": 0.9} for name, point in zip(names, frame)}
+        str(t): {
+            name: {**dict(zip("xyz", rounded(point))), "visibility": 0.9} for name, point in zip(names, frame)
+        }
         for t, frame in enumerate(body(2, 33))
     }
     path = folder / "wave.json"
@@ -434,7 +461,9 @@ def write_mediapipe_names(folder: Path) -> Path:
 
 
 def write_tutorial_csv(folder: Path) -> Path:
-    """The popular tutorial's table: a class in every row, then x, y, z and visibility of landmarks 1 to 33."""
+    """The popular tutorial's table: a class in every row, then x, y, z and visibility of landmarks 1 to
+    33.
+    """
     header = ["class", *(f"{axis}{number}" for number in range(1, 34) for axis in "xyzv")]
     rows = [
         [label, *(f"{v:g}" for point in frame for v in (*point, 0.9))]
@@ -446,7 +475,8 @@ def write_tutorial_csv(folder: Path) -> Path:
     return path
 
 
-# What `prepare` would be given, by the name of the sample: (reader, function that writes it and returns the source).
+# What `prepare` would be given, by the name of the sample: (reader, function that writes it and returns the
+# source).
 SAMPLES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "nw-ucla": ("nw-ucla", write_nwucla),
     "utd-mhad": ("utd-mhad", write_utdmhad),

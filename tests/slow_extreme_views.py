@@ -1,4 +1,6 @@
-"""AimCLR's losses and its drop of salient features, loop by loop in plain NumPy float64; nothing here imports `halp`."""
+"""AimCLR's losses and its drop of salient features, loop by loop in plain NumPy float64; nothing here imports
+`halp`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def columns(query: Matrix, key: Matrix, queue: Matrix, temperature: float) -> li
     return [float(np.dot(query, other)) / temperature for other in [key, *queue]]
 
 
-def distribution_match(query: Matrix, extreme: Matrix, key: Matrix, queue: Matrix, temperature: float) -> float:
+def distribution_match(
+    query: Matrix, extreme: Matrix, key: Matrix, queue: Matrix, temperature: float
+) -> float:
     """− mean over the batch of Σ_j p_j(normal) log p_j(extreme), over all columns."""
     total = 0.0
     for b in range(len(query)):
@@ -51,7 +55,9 @@ def nearest_positives(
 
 
 def energy_drop(x: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
-    """Maps `(N, T, V, C)`: joints, then cells, of high attention set to zero, the rest scaled by size / kept each time."""
+    """Maps `(N, T, V, C)`: joints, then cells, of high attention set to zero, the rest scaled by size / kept
+    each time.
+    """
     number, frames, joints, channels = x.shape
     a = np.zeros(x.shape)
     for n in range(number):

@@ -1,4 +1,5 @@
-"""Loop-by-loop references in plain NumPy float64, written from the paper's equations; tests compare the library with them.
+"""Loop-by-loop references in plain NumPy float64, written from the paper's equations; tests compare the
+library with them.
 
 Nothing here imports `halp`, nothing is clever, and every function names the equation that it spells out.
 """
@@ -38,12 +39,15 @@ def infonce(queries: Matrix, keys: Matrix, queue: Matrix, temperature: float) ->
 
 
 def slerp(z: Vector, p: Vector, t: float | Vector) -> NDArray[np.float64]:
-    """Eq. 4 added to z: sin((1 − t)Ω)/sin Ω · z + sin(tΩ)/sin Ω · p, for vectors that are neither equal nor opposite.
+    """Eq. 4 added to z: sin((1 − t)Ω)/sin Ω · z + sin(tΩ)/sin Ω · p, for vectors that are neither equal nor
+    opposite.
 
     A vector of steps `(S,)` gives one point each, `(S, D)`.
     """
     omega = angle_between(z, p)
-    return (np.multiply.outer(np.sin((1 - t) * omega), z) + np.multiply.outer(np.sin(t * omega), p)) / math.sin(omega)
+    return (
+        np.multiply.outer(np.sin((1 - t) * omega), z) + np.multiply.outer(np.sin(t * omega), p)
+    ) / math.sin(omega)
 
 
 def closest_prototype(z: Vector, prototypes: Matrix) -> int:
@@ -60,8 +64,12 @@ def admissible(z: Vector, closest: Vector, rivals: Sequence[Vector], slack: floa
     return all(float(np.dot(z, closest)) >= float(np.dot(z, rival)) - slack for rival in rivals)
 
 
-def furthest_step(z: Vector, closest: Vector, target: Vector, rivals: Sequence[Vector], points: int = 1000) -> float:
-    """Largest t of the first admissible stretch [0, t] of the geodesic: a dense search, then bisection; 0 if none."""
+def furthest_step(
+    z: Vector, closest: Vector, target: Vector, rivals: Sequence[Vector], points: int = 1000
+) -> float:
+    """Largest t of the first admissible stretch [0, t] of the geodesic: a dense search, then bisection; 0 if
+    none.
+    """
     steps = np.linspace(0, 1, points + 1)
     path = slerp(z, target, steps)
     allowed = np.ones(len(steps), dtype=bool)
@@ -133,7 +141,9 @@ def hallucinate(
     direction: str,
     slack: float = 1e-9,
 ) -> tuple[Matrix, NDArray[np.bool_]]:
-    """All positives of one key and which are kept, from `draws`: which of the other prototypes, and a uniform number."""
+    """All positives of one key and which are kept, from `draws`: which of the other prototypes, and a uniform
+    number.
+    """
     z = query if anchor == "query" else key
     own = closest_prototype(z, prototypes)
     others = [j for j in range(len(prototypes)) if j != own]
@@ -151,7 +161,9 @@ def hallucinate(
         elif step == "authors":
             t = step_of_authors(limit, uniform, hardness)
         elif step == "ranked":
-            t = step_of_paper(min(limit, furthest_step(z, prototypes[own], target, rivals)), uniform, hardness)
+            t = step_of_paper(
+                min(limit, furthest_step(z, prototypes[own], target, rivals)), uniform, hardness
+            )
         else:
             t = limit
         positive = normalise(slerp(z, target, t))
@@ -168,19 +180,25 @@ def hallucinate(
 
 
 def halp_loss(
-    queries: Matrix, positives: NDArray[np.float64], kept: NDArray[np.bool_], temperature: float, reduction: str
+    queries: Matrix,
+    positives: NDArray[np.float64],
+    kept: NDArray[np.bool_],
+    temperature: float,
+    reduction: str,
 ) -> tuple[float, Matrix]:
     """Eq. 8 and its gradient with respect to the queries.
 
-    `positives`: the mean over all kept positives of the batch; `anchors`: the mean over the anchors that kept any of
-    each one's own mean. Nothing kept: zero.
+    `positives`: the mean over all kept positives of the batch; `anchors`: the mean over the anchors that kept
+    any of each one's own mean. Nothing kept: zero.
     """
     weight = np.zeros(kept.shape)
     anchors_with_any = sum(bool(row.any()) for row in kept)
     for b in range(len(queries)):
         for g in range(kept.shape[1]):
             if kept[b, g]:
-                weight[b, g] = 1 / kept.sum() if reduction == "positives" else 1 / (anchors_with_any * kept[b].sum())
+                weight[b, g] = (
+                    1 / kept.sum() if reduction == "positives" else 1 / (anchors_with_any * kept[b].sum())
+                )
     loss, gradient = 0.0, np.zeros(queries.shape)
     for b, z_q in enumerate(queries):
         for g in range(kept.shape[1]):
@@ -222,7 +240,9 @@ def inertia(points: Matrix, centres: Matrix) -> float:
 def kmeans(
     points: Matrix, k: int, random: np.random.Generator, tolerance: float = 1e-3, iterations: int = 100
 ) -> Matrix:
-    """Textbook Riemannian k-means: k-means++ start, assign by angle, full Karcher mean of every cluster, until still."""
+    """Textbook Riemannian k-means: k-means++ start, assign by angle, full Karcher mean of every cluster,
+    until still.
+    """
     centres = [points[random.integers(len(points))]]
     while len(centres) < k:
         weight = np.array([min(angle_between(p, c) for c in centres) ** 2 for p in points])
@@ -243,7 +263,9 @@ def kmeans(
 
 
 def vicreg(first: Matrix, second: Matrix, invariance: float, variance: float, covariance: float) -> float:
-    """VICReg with the reductions of UmURL: MSE over all entries, and for each view the hinge on √(var + 1e-4) and cov² / D."""
+    """VICReg with the reductions of UmURL: MSE over all entries, and for each view the hinge on √(var + 1e-4)
+    and cov² / D.
+    """
     rows, columns = first.shape
     loss = 0.0
     for b in range(rows):
@@ -262,7 +284,9 @@ def vicreg(first: Matrix, second: Matrix, invariance: float, variance: float, co
 
 
 def mixed_key(keys: Matrix, shift: int, share: float) -> Matrix:
-    """PCM3: unit((1 − w) k + w k_other), with k_other the key of the clip that stands `shift` rows further in the batch."""
+    """PCM3: unit((1 − w) k + w k_other), with k_other the key of the clip that stands `shift` rows further in
+    the batch.
+    """
     mixed = []
     for b, key in enumerate(keys):
         mixed.append(normalise((1 - share) * key + share * keys[(b + shift) % len(keys)]))
@@ -270,7 +294,9 @@ def mixed_key(keys: Matrix, shift: int, share: float) -> Matrix:
 
 
 def self_distillation(queries: Matrix, keys: Matrix, queue: Matrix, teacher: float, student: float) -> float:
-    """PCM3: KL( softmax(k·Q / teacher) ‖ softmax(q·Q / student) ) over the whole queue, averaged over the batch."""
+    """PCM3: KL( softmax(k·Q / teacher) ‖ softmax(q·Q / student) ) over the whole queue, averaged over the
+    batch.
+    """
     losses = []
     for query, key in zip(queries, keys):
         p = [math.exp(float(np.dot(key, row)) / teacher) for row in queue]
@@ -280,13 +306,20 @@ def self_distillation(queries: Matrix, keys: Matrix, queue: Matrix, teacher: flo
 
 
 def positives_in_batch(
-    predictions: Matrix, positives: Sequence[Sequence[Vector]], kept: Sequence[Sequence[bool]], temperature: float
+    predictions: Matrix,
+    positives: Sequence[Sequence[Vector]],
+    kept: Sequence[Sequence[bool]],
+    temperature: float,
 ) -> float:
-    """NNCLR with several positives: − log of the share of the own prediction among those of the batch, for each kept one."""
+    """NNCLR with several positives: − log of the share of the own prediction among those of the batch, for
+    each kept one.
+    """
     losses = []
     for b, own in enumerate(positives):
         for positive, counts in zip(own, kept[b]):
             if counts:
-                terms = [math.exp(float(np.dot(positive, prediction)) / temperature) for prediction in predictions]
+                terms = [
+                    math.exp(float(np.dot(positive, prediction)) / temperature) for prediction in predictions
+                ]
                 losses.append(-math.log(terms[b] / sum(terms)))
     return sum(losses) / len(losses) if losses else 0.0

@@ -55,14 +55,19 @@ def free_decoding(state: Array, frames: int, weights: dict[str, Array], out: Arr
 
 def frame_distance(found: Array, target: Array) -> float:
     """Σ over the numbers of a frame of |x̂ − x|, mean over the frames of one clip `(T, N)`."""
-    per_frame = [sum(abs(found[t, i] - target[t, i]) for i in range(target.shape[1])) for t in range(len(target))]
+    per_frame = [
+        sum(abs(found[t, i] - target[t, i]) for i in range(target.shape[1])) for t in range(len(target))
+    ]
     return sum(per_frame) / len(per_frame)
 
 
 def squared_error(found: Array, target: Array, counts: NDArray[np.bool_]) -> float:
     """Mean of (x̂ − x)² over the numbers of the frames of one clip that count; 0 if none does."""
     errors = [
-        (found[t, i] - target[t, i]) ** 2 for t in range(len(target)) if counts[t] for i in range(target.shape[1])
+        (found[t, i] - target[t, i]) ** 2
+        for t in range(len(target))
+        if counts[t]
+        for i in range(target.shape[1])
     ]
     return float(sum(errors) / len(errors)) if errors else 0.0
 
@@ -120,8 +125,12 @@ def displacement_classes(
     return direction, magnitude
 
 
-def displacement_loss(logits: Array, classes: NDArray[np.int64], centre: int, weight: float, first_only: bool) -> float:
-    """Mean cross-entropy over joints plus `weight` times that over the centre, of one clip `(T, R, P, V, K)`."""
+def displacement_loss(
+    logits: Array, classes: NDArray[np.int64], centre: int, weight: float, first_only: bool
+) -> float:
+    """Mean cross-entropy over joints plus `weight` times that over the centre, of one clip `(T, R, P, V,
+    K)`.
+    """
     joints, centres = [], []
     for t, r, p, v in np.ndindex(*classes.shape):
         error = cross_entropy(logits[t, r, p, v], int(classes[t, r, p, v]))
@@ -129,7 +138,9 @@ def displacement_loss(logits: Array, classes: NDArray[np.int64], centre: int, we
     return sum(joints) / len(joints) + weight * sum(centres) / len(centres)
 
 
-def joint_tree(joints: Array, parents: list[int], up: list[dict[str, Array]], down: list[dict[str, Array]]) -> Array:
+def joint_tree(
+    joints: Array, parents: list[int], up: list[dict[str, Array]], down: list[dict[str, Array]]
+) -> Array:
     """SeBiReNet: states of one pose `(V, C)` after the way from the leaves to the root and back."""
     size = up[0]["hh"].shape[1]
     states: dict[int, Array] = {}
@@ -142,7 +153,11 @@ def joint_tree(joints: Array, parents: list[int], up: list[dict[str, Array]], do
         states[joint] = gru_cell(given, np.zeros(size), up[joint])
 
     def descend(joint: int) -> None:
-        given = joints[joint] if parents[joint] == joint else np.concatenate([joints[joint], states[parents[joint]]])
+        given = (
+            joints[joint]
+            if parents[joint] == joint
+            else np.concatenate([joints[joint], states[parents[joint]]])
+        )
         states[joint] = gru_cell(given, states[joint], down[joint])
         for child in range(len(parents)):
             if parents[child] == joint and child != joint:

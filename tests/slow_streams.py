@@ -1,4 +1,6 @@
-"""Losses across streams, loop by loop in plain NumPy float64, with their gradients; nothing here imports `halp`."""
+"""Losses across streams, loop by loop in plain NumPy float64, with their gradients; nothing here imports
+`halp`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def distillation(
     teacher_temperature: float,
     student_temperature: float,
 ) -> tuple[float, Matrix]:
-    """CMD, one ordered pair: KL(softmax(s_teacher / 0.05) ‖ softmax(s_student / 0.1)) over the teacher's nearest keys.
+    """CMD, one ordered pair: KL(softmax(s_teacher / 0.05) ‖ softmax(s_student / 0.1)) over the teacher's
+    nearest keys.
 
     Returns the mean over the batch and its gradient with respect to the queries.
     """
@@ -66,9 +69,15 @@ def mutual_distillation(
 
 
 def mining(
-    queries: dict[str, Matrix], keys: dict[str, Matrix], queues: dict[str, Matrix], top: int, temperature: float
+    queries: dict[str, Matrix],
+    keys: dict[str, Matrix],
+    queues: dict[str, Matrix],
+    top: int,
+    temperature: float,
 ) -> tuple[dict[str, float], dict[str, Matrix]]:
-    """CrosSCLR's cross stage: loss of every stream, and the gradient of their sum with respect to all queries."""
+    """CrosSCLR's cross stage: loss of every stream, and the gradient of their sum with respect to all
+    queries.
+    """
     losses = dict.fromkeys(queries, 0.0)
     gradients = {stream: np.zeros(query.shape) for stream, query in queries.items()}
     partners = len(queries) - 1
@@ -112,7 +121,9 @@ def cross(
                 continue
             for i, (query, key) in enumerate(zip(queries[a], keys[b])):
                 candidates = [key, *queues[b]]
-                probability = softmax([float(np.dot(query, candidate)) / temperature for candidate in candidates])
+                probability = softmax(
+                    [float(np.dot(query, candidate)) / temperature for candidate in candidates]
+                )
                 total -= math.log(probability[0]) / len(queries[a])
                 for j, (p, candidate) in enumerate(zip(probability, candidates)):
                     gradients[a][i] += (p - (j == 0)) * candidate / temperature / len(queries[a])
@@ -120,7 +131,9 @@ def cross(
 
 
 def guided_means(keys: Matrix, guide: Matrix, centres: Matrix) -> Matrix:
-    """Karcher mean, in one stream, of the clips that another stream puts together around each of its centres."""
+    """Karcher mean, in one stream, of the clips that another stream puts together around each of its
+    centres.
+    """
     nearest = [max(range(len(centres)), key=lambda c: float(np.dot(row, centres[c]))) for row in guide]
     means = []
     for cluster in range(len(centres)):

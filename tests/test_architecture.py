@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "halp"
 
 # The way of the data, lower packages first; anything else has its place by what it imports.
-ORDER = "core skeleton data video data.readers data.ingest augment encoders methods training features evaluation "
+ORDER = (
+    "core skeleton data video data.readers data.ingest augment encoders methods training features evaluation "
+)
 ORDER += "evaluation.protocols evaluation.analysis tasks reports.pages"
 # nothing imports these, but the command line
 CONSUMERS = {"cli", "explorer", "reproduce", "serve"}
@@ -56,7 +58,8 @@ def test_the_guard_sees_every_way_of_importing(tmp_path: Path) -> None:
     known = ["halp", "halp.data", "halp.data.store", "halp.training", "halp.training.run"]
     file = tmp_path / "module.py"
     file.write_text(
-        "import halp.data.store\nfrom halp import training\ndef f():\n    from halp.training import run, Recipe\n"
+        "import halp.data.store\nfrom halp import training\ndef f():\n    from halp.training import run,"
+        " Recipe\n"
     )
     expected = {"halp.data.store", "halp.training", "halp.training.run"}
     assert import_graph.imports(file, known) == expected
@@ -93,7 +96,9 @@ def test_help_does_not_wait_for_torch() -> None:
 
 def test_the_library_warns_and_logs_and_the_command_prints() -> None:
     speaking = {
-        path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if "console.print(" in path.read_text("utf-8")
+        path.relative_to(SOURCE)
+        for path in SOURCE.rglob("*.py")
+        if "console.print(" in path.read_text("utf-8")
     }
     silent = {path for path in speaking if path.parts[0] not in ("cli", "explorer", "serve")}
     assert silent <= {Path("core/progress.py"), Path("data/ingest/prepare.py")}, "warn, or tell the logger"

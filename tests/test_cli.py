@@ -1,4 +1,6 @@
-"""The command line as a person meets it: real processes, exit codes, one sentence for a mistake, never a traceback."""
+"""The command line as a person meets it: real processes, exit codes, one sentence for a mistake, never a
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ def refused(answer: subprocess.CompletedProcess[str], *words: str) -> None:
     """Exit code 2 and one sentence that holds these words."""
     assert answer.returncode == 2, answer.stderr
     assert "Traceback" not in answer.stderr
-    lines = [line for line in answer.stderr.splitlines() if line.strip() and not line.startswith(("warning:", "note:"))]
+    lines = [
+        line
+        for line in answer.stderr.splitlines()
+        if line.strip() and not line.startswith(("warning:", "note:"))
+    ]
     assert len(lines) == 1, answer.stderr
     for word in words:
         assert word in lines[0], lines[0]
@@ -50,7 +56,17 @@ def refused(answer: subprocess.CompletedProcess[str], *words: str) -> None:
 def test_help_of_every_command_can_be_read() -> None:
     top = halp("--help")
     assert top.returncode == 0
-    for command in ("demo", "prepare", "formats", "inspect", "merge", "pretrain", "evaluate", "report", "recipes"):
+    for command in (
+        "demo",
+        "prepare",
+        "formats",
+        "inspect",
+        "merge",
+        "pretrain",
+        "evaluate",
+        "report",
+        "recipes",
+    ):
         assert command in top.stdout
         answer = halp(command, "--help")
         assert answer.returncode == 0, command
@@ -62,11 +78,16 @@ def test_version_is_printed() -> None:
 
 
 def test_pretrain_evaluate_and_report_run_end_to_end(trained: Path, store: Store, tmp_path: Path) -> None:
-    answer = halp("evaluate", trained, "--protocol", "knn", "--split", "xsub", "xview", "--allow-overlap", "--json")
+    answer = halp(
+        "evaluate", trained, "--protocol", "knn", "--split", "xsub", "xview", "--allow-overlap", "--json"
+    )
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)
     assert list(rows) == ["raw coordinates", "untrained", "halp-base", "tiny"]
-    assert {(result["protocol"], result["split"]) for result in rows["tiny"]} == {("knn", "xsub"), ("knn", "xview")}
+    assert {(result["protocol"], result["split"]) for result in rows["tiny"]} == {
+        ("knn", "xsub"),
+        ("knn", "xview"),
+    }
     page = tmp_path / "report.html"
     answer = halp("report", trained, "--out", page)
     assert answer.returncode == 0, answer.stderr
@@ -106,7 +127,9 @@ def test_prepare_and_inspect_synthetic_clips(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_recipes_are_refused(store: Store, tmp_path: Path, setting: str, words: str) -> None:
-    refused(halp("pretrain", "small", "--data", store.path, "--run", tmp_path / "run", "--set", setting), words)
+    refused(
+        halp("pretrain", "small", "--data", store.path, "--run", tmp_path / "run", "--set", setting), words
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -134,7 +157,11 @@ def test_wrong_topology_is_refused(trained: Path, tmp_path: Path) -> None:
 
     topology = get_topology("coco-17")
     with StoreWriter(
-        tmp_path / "flat", topology, persons=1, class_names=["a", "b"], splits=[Split("xsub", "subject", (1,))]
+        tmp_path / "flat",
+        topology,
+        persons=1,
+        class_names=["a", "b"],
+        splits=[Split("xsub", "subject", (1,))],
     ) as writer:
         for number in range(6):
             frames = np.random.default_rng(number).normal(size=(5, 1, 17, topology.dimensions))
@@ -146,15 +173,21 @@ def test_wrong_topology_is_refused(trained: Path, tmp_path: Path) -> None:
     )
 
 
-def test_runs_are_not_overwritten_and_strangers_are_no_runs(trained: Path, store: Store, tmp_path: Path) -> None:
-    refused(halp("pretrain", "small", "--data", store.path, "--run", trained), "holds a run already", "--resume")
+def test_runs_are_not_overwritten_and_strangers_are_no_runs(
+    trained: Path, store: Store, tmp_path: Path
+) -> None:
+    refused(
+        halp("pretrain", "small", "--data", store.path, "--run", trained), "holds a run already", "--resume"
+    )
     refused(halp("evaluate", tmp_path), "neither a run folder nor a package")
     refused(halp("report", tmp_path), "is not a run folder")
     refused(halp("evaluate", trained, "--protocol", "knnn", "--no-baselines"), "did you mean 'knn'")
 
 
 def test_a_split_that_shares_clips_with_the_training_is_refused(trained: Path) -> None:
-    refused(halp("evaluate", trained, "--protocol", "knn", "--split", "xview"), "test clips", "--allow-overlap")
+    refused(
+        halp("evaluate", trained, "--protocol", "knn", "--split", "xview"), "test clips", "--allow-overlap"
+    )
 
 
 def test_a_run_folder_that_cannot_be_written_is_still_evaluated(trained: Path, tmp_path: Path) -> None:
@@ -206,7 +239,12 @@ def test_demo_replaces_an_earlier_one_and_writes_a_table_and_a_report(tmp_path: 
     assert list(rows) == ["raw coordinates", "untrained", "halp-base", "MoCo", "HaLP"]
     assert all(set(row) == {"knn", "linear"} for row in rows.values())
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
-    for title in ("Contrastive loss", "Positives kept", "Similarity to the query", "Similarity to every prototype"):
+    for title in (
+        "Contrastive loss",
+        "Positives kept",
+        "Similarity to the query",
+        "Similarity to every prototype",
+    ):
         assert title in page
     for title in ("What the encoder sees", "Confusion matrix", "Nearest neighbours"):
         assert title in page

@@ -1,4 +1,6 @@
-"""The data commands as a person meets them: results on standard output, mistakes in one sentence that can be acted on."""
+"""The data commands as a person meets them: results on standard output, mistakes in one sentence that can be
+acted on.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_settings_of_prepare_that_cannot_be_are_refused(
 
 
 def test_synthetic_clips_take_no_settings_of_readers(tmp_path: Path) -> None:
-    refused(halp("prepare", "synthetic", 10, tmp_path / "store", "--normalise", "wobble"), "take no --normalise")
+    refused(
+        halp("prepare", "synthetic", 10, tmp_path / "store", "--normalise", "wobble"), "take no --normalise"
+    )
     assert not (tmp_path / "store").exists()
 
 
@@ -82,8 +86,13 @@ def test_tables_go_to_standard_output_and_hints_can_be_pasted(source: Path) -> N
         (["--help"], ("torch", "numpy", "scipy", "sklearn", "rich", "tomlkit", "jinja2")),
     ],
 )
-def test_lists_are_shown_without_loading_what_only_work_needs(arguments: list[str], heavy: tuple[str, ...]) -> None:
-    code = f"import sys; from halp.cli import main; main({arguments}); print([m for m in {heavy} if m in sys.modules])"
+def test_lists_are_shown_without_loading_what_only_work_needs(
+    arguments: list[str], heavy: tuple[str, ...]
+) -> None:
+    code = (
+        f"import sys; from halp.cli import main; main({arguments}); print([m for m in {heavy} if m in"
+        " sys.modules])"
+    )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines()[-1] == "[]"
 
@@ -94,9 +103,15 @@ def test_splits_are_made_by_command(tmp_path: Path) -> None:
             (tmp_path / "own" / person / action).mkdir(parents=True)
             (tmp_path / "own" / person / action / "1.bvh").write_text(BVH)
     store = tmp_path / "store"
-    assert halp("prepare", "auto", tmp_path / "own", store, "--pattern", "{subject}/{label}/*.bvh").returncode == 0
+    assert (
+        halp("prepare", "auto", tmp_path / "own", store, "--pattern", "{subject}/{label}/*.bvh").returncode
+        == 0
+    )
     made = halp("split", store, "--by", "subject", "--folds", 2, "--json")
-    assert {name: size["test"] for name, size in json.loads(made.stdout).items()} == {"subject-1": 2, "subject-2": 2}
+    assert {name: size["test"] for name, size in json.loads(made.stdout).items()} == {
+        "subject-1": 2,
+        "subject-2": 2,
+    }
     held = halp("split", store, "--by", "subject", "--hold-out", "ben", "--name", "xsub")
     assert "xsub" in held.stdout
     refused(halp("split", store, "--by", "label", "--folds", 9), "too few for 9 folds")
@@ -118,5 +133,17 @@ def test_a_folder_without_splits_is_learned_from_and_evaluated(tmp_path: Path) -
     assert answer.returncode == 0, answer.stderr
     assert "4 stratified folds" in answer.stderr.replace("\n", " ")
     (results,) = json.loads(answer.stdout).values()
-    assert [result["split"] for result in results] == ["folds-1", "folds-2", "folds-3", "folds-4", "folds, 4 folds"]
-    assert [result["test_clips_trained_on"] for result in results] == [2, 2, 2, 2, 8]  # of each fold, then of all
+    assert [result["split"] for result in results] == [
+        "folds-1",
+        "folds-2",
+        "folds-3",
+        "folds-4",
+        "folds, 4 folds",
+    ]
+    assert [result["test_clips_trained_on"] for result in results] == [
+        2,
+        2,
+        2,
+        2,
+        8,
+    ]  # of each fold, then of all

@@ -31,7 +31,9 @@ MAKE_TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encod
 def block_lines(text: str) -> Iterator[str]:
     """Lines of shell in fenced blocks; a script is one block."""
     blocks = (
-        [text] if text.startswith("#!") else re.findall(r"^ *```(?:bash|sh|console)?\n(.*?)^ *```", text, re.M | re.S)
+        [text]
+        if text.startswith("#!")
+        else re.findall(r"^ *```(?:bash|sh|console)?\n(.*?)^ *```", text, re.M | re.S)
     )
     for block in blocks:
         for line in re.sub(r"\\\n\s*", " ", block).splitlines():
@@ -99,7 +101,9 @@ def test_command_line_takes_what_the_page_shows(page: Path) -> None:
             entry = entry.commands[words[0]] if words else next(iter(entry.commands.values()))
         known = {*options_of(entry), "--plugin", "--help"}
         options = {word.split("=")[0] for word in words if word.startswith("--")}
-        assert {option.replace("--no-", "--") for option in options} <= known, f"halp {name} {' '.join(words)}"
+        assert {option.replace("--no-", "--") for option in options} <= known, (
+            f"halp {name} {' '.join(words)}"
+        )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -111,14 +115,18 @@ def test_modules_and_make_targets_of_the_page_exist(page: Path) -> None:
         found = importlib.util.find_spec(module)
         assert found is not None, f"python -m {module}"
         source = Path(str(found.origin)).read_text(encoding="utf-8")
-        assert not [word for word in words if word.startswith("--") and f'"{word}"' not in source], f"{module} {words}"
+        assert not [word for word in words if word.startswith("--") and f'"{word}"' not in source], (
+            f"{module} {words}"
+        )
     inline = re.findall(r"`python -m ((?:benchmarks|experiments|tools)\.[a-z_0-9.]+)", text)
     assert not [module for module in inline if importlib.util.find_spec(module) is None]
     targets = {words[0] for words in shell_commands(text, "make")} | set(re.findall(r"`make ([a-z]+)", text))
     assert targets <= MAKE_TARGETS
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem
+)
 def test_workflow_has_jobs_with_steps_and_calls_targets_that_exist(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     workflow = pytest.importorskip("yaml").safe_load(text)
@@ -147,11 +155,15 @@ def test_command_line_takes_the_examples_of_its_own_help() -> None:
     ]
     assert len(lines) > 10
     assert not [
-        refused for line in lines if "…" not in line and (refused := typed(shlex.split(line.split(" | ")[-1])[1:]))
+        refused
+        for line in lines
+        if "…" not in line and (refused := typed(shlex.split(line.split(" | ")[-1])[1:]))
     ]
 
 
 def test_unknown_option_and_unknown_command_are_refused() -> None:
     assert typed(["search", "halp-base", "a.bvh", "--in", "recordings", "--hmtl", "found.html"])
     assert typed(["serach", "halp-base"])
-    assert not typed(["search", "halp-base", "a.bvh", "--in", "recordings", "-k", "5", "--html", "found.html"])
+    assert not typed(
+        ["search", "halp-base", "a.bvh", "--in", "recordings", "-k", "5", "--html", "found.html"]
+    )

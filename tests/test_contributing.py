@@ -1,4 +1,6 @@
-"""The examples of CONTRIBUTING.md, taken out of the page and used: each registers its component, and halp runs it."""
+"""The examples of CONTRIBUTING.md, taken out of the page and used: each registers its component, and halp
+runs it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from halp.methods import METHODS, TERMS
 from halp.training import load_recipe, pretrain
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLES = {block[0]: block[1] for block in re.findall(r"### An? (.*?)\n.*?```python\n(.*?)```", PAGE, flags=re.S)}
+EXAMPLES = {
+    block[0]: block[1] for block in re.findall(r"### An? (.*?)\n.*?```python\n(.*?)```", PAGE, flags=re.S)
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,7 +37,13 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_the_page_has_an_example_for_each_of_the_six_seams() -> None:
     assert set(EXAMPLES) == {"encoder", "loss term", "method", "augmentation", "protocol", "reader"}
     assert all(len(code.splitlines()) <= 35 for code in EXAMPLES.values())
-    registered = [ENCODERS["mean-pose"], TERMS["pull"], METHODS["still"], AUGMENTATIONS["shift"], PROTOCOLS["majority"]]
+    registered = [
+        ENCODERS["mean-pose"],
+        TERMS["pull"],
+        METHODS["still"],
+        AUGMENTATIONS["shift"],
+        PROTOCOLS["majority"],
+    ]
     assert [entry.plugin for entry in registered] == [
         *("encoder.py", "loss_term.py", "method.py", "augmentation.py", "protocol.py"),
     ]
@@ -41,10 +51,21 @@ def test_the_page_has_an_example_for_each_of_the_six_seams() -> None:
 
 @pytest.mark.parametrize("kind", ["terms", "method"])
 def test_the_components_train_together_and_are_evaluated(tmp_path: Path, store: Store, kind: str) -> None:
-    settings = ["epochs=2", "batch_size=16", "encoder.name=mean-pose", "encoder.width=6", "saving.log_every=1"]
+    settings = [
+        "epochs=2",
+        "batch_size=16",
+        "encoder.name=mean-pose",
+        "encoder.width=6",
+        "saving.log_every=1",
+    ]
     settings += ['views.augmentations=["crop-resize", {name="shift", probability=0.5}]', "views.frames=8"]
     if kind == "terms":
-        settings += ['terms=["infonce", "pull"]', "pull.weight=0.2", "contrast.queue=32", "contrast.dimension=8"]
+        settings += [
+            'terms=["infonce", "pull"]',
+            "pull.weight=0.2",
+            "contrast.queue=32",
+            "contrast.dimension=8",
+        ]
     else:
         settings += ["method=still"]
     run = pretrain(load_recipe("small", settings), store, tmp_path / "run", progress=False)

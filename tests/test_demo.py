@@ -15,14 +15,20 @@ pytestmark = pytest.mark.slow  # real processes
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("more", [["--clips", "0"], ["--clips", "5"], ["--set", "nope=1"], []])
 def test_folders_of_others_are_left_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
-    for name, content in {"store/precious.txt": "thesis", "halp/main.c": "source", "moco/run.json": "{}"}.items():
+    for name, content in {
+        "store/precious.txt": "thesis",
+        "halp/main.c": "source",
+        "moco/run.json": "{}",
+    }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     before = files(tmp_path)

@@ -23,9 +23,9 @@ def test_project_has_the_name_that_hints_give() -> None:
 
 
 def test_no_text_tells_to_install_the_package_of_another_project() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split(
-        "\n"
-    )
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split("\n")
     files = [ROOT / name for name in listed if name.endswith(TEXTS)] or [*(ROOT / "src").rglob("*.py")]
     wrong = [
         f"{file.relative_to(ROOT)}: {line.strip()[:100]}"

@@ -1,4 +1,6 @@
-"""The engine: shards in this process, in a pool, on a real Dask cluster over TCP; workers that die, shards that fail."""
+"""The engine: shards in this process, in a pool, on a real Dask cluster over TCP; workers that die, shards
+that fail.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,13 @@ def test_a_killed_worker_loses_nothing_and_a_deadly_shard_only_itself(tmp_path: 
     shards = [(str(tmp_path), number, kinds.get(number, "")) for number in range(12)]
     answers = dict(run_shards(write_or_die, shards, Engine(2)))
     assert sorted(answers) == list(range(12))
-    assert {place: answer for place, answer in answers.items() if isinstance(answer, Failure)} == {4: Failure(DIED)}
-    assert sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("shard-*")) == [*range(4), *range(5, 12)]
+    assert {place: answer for place, answer in answers.items() if isinstance(answer, Failure)} == {
+        4: Failure(DIED)
+    }
+    assert sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("shard-*")) == [
+        *range(4),
+        *range(5, 12),
+    ]
 
 
 def test_a_script_without_a_guard_may_use_a_pool(tmp_path: Path) -> None:
@@ -90,9 +97,19 @@ def cluster() -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
         assert started[0].stderr is not None
         lines = iter(started[0].stderr.readline, "")
         address = next(match[0] for line in lines if (match := re.search(r"tcp://127\.0\.0\.1:\d+", line)))
-        worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"]
+        worker = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            address,
+            "--nthreads",
+            "1",
+            "--no-nanny",
+        ]
         for _ in range(2):
-            started.append(subprocess.Popen([*worker, "--no-dashboard"], stderr=subprocess.DEVNULL, text=True))
+            started.append(
+                subprocess.Popen([*worker, "--no-dashboard"], stderr=subprocess.DEVNULL, text=True)
+            )
         yield address, started[1:]
     finally:
         for process in started:

@@ -20,7 +20,12 @@ EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.st
 def test_example_runs_and_says_something(path: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     answer = subprocess.run(
-        [sys.executable, str(path)], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+        [sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.strip()
@@ -45,7 +50,11 @@ def test_readme_and_script_for_own_data_type_the_same_commands() -> None:
 
 
 def test_script_for_own_data_goes_from_recordings_to_answers(tmp_path: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{subprocess.commands()}:{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{subprocess.commands()}:{os.environ['PATH']}",
+    }
     folder = tmp_path / "mine"
     folder.mkdir()
     script = str(ROOT / "examples" / "own_data.sh")
@@ -71,7 +80,11 @@ def test_script_for_own_data_goes_from_recordings_to_answers(tmp_path: Path) -> 
         "vectors.csv",
     ):
         assert (folder / name).stat().st_size > 1000, name
-    assert {path.name for path in (folder / "my-encoder").iterdir()} >= {"config.json", "model.onnx", "README.md"}
+    assert {path.name for path in (folder / "my-encoder").iterdir()} >= {
+        "config.json",
+        "model.onnx",
+        "README.md",
+    }
     segments = (folder / "segments.csv").read_text().splitlines()
     assert segments[0].startswith("recording,start,stop,label,")
     labels = [line.split(",")[3] for line in segments[1:]]

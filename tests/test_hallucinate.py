@@ -1,4 +1,6 @@
-"""Hallucinated positives against slow formulas written from the paper: draws, steps, filters, loss, gradient, the term."""
+"""Hallucinated positives against slow formulas written from the paper: draws, steps, filters, loss, gradient,
+the term.
+"""
 
 from __future__ import annotations
 
@@ -85,25 +87,33 @@ def test_loss_and_gradient_equal_the_slow_formula(
     positives, kept = hallucinate(
         key, prototypes, count=count, hardness=hardness, generator=seeded(3), query=query, **how
     )
-    wanted, gradient = slow.halp_loss(query.detach().numpy(), positives.numpy(), kept.numpy(), temperature, reduction)
+    wanted, gradient = slow.halp_loss(
+        query.detach().numpy(), positives.numpy(), kept.numpy(), temperature, reduction
+    )
     assert loss.item() == pytest.approx(wanted, abs=1e-9)
     np.testing.assert_allclose(query.grad, gradient, atol=1e-9)
 
     made = [
         slow.hallucinate(q, k, prototypes.numpy(), draws, hardness=hardness, **how)
-        for q, k, draws in zip(query.detach().numpy(), key.numpy(), drawn(len(key), count, 5, direction, step))
+        for q, k, draws in zip(
+            query.detach().numpy(), key.numpy(), drawn(len(key), count, 5, direction, step)
+        )
     ]
     np.testing.assert_allclose(positives, np.stack([m[0] for m in made]), atol=1e-7)
     assert kept.tolist() == [m[1].tolist() for m in made]
 
 
-def drawn(batch: int, count: int, prototypes: int, direction: str, step: str) -> list[list[tuple[int, float]]]:
+def drawn(
+    batch: int, count: int, prototypes: int, direction: str, step: str
+) -> list[list[tuple[int, float]]]:
     """The random numbers of `seeded(3)` in the order in which a plan uses them: targets, then steps."""
     generator = seeded(3)
     choice = torch.zeros(batch, count, dtype=torch.long)
     if direction == "prototype":
         choice = torch.randint(prototypes - 1, (batch, count), generator=generator)
-    uniform = torch.zeros(batch, count) if step == "hardest" else torch.rand(batch, count, generator=generator)
+    uniform = (
+        torch.zeros(batch, count) if step == "hardest" else torch.rand(batch, count, generator=generator)
+    )
     return [list(zip(c, u)) for c, u in zip(choice.tolist(), uniform.tolist())]
 
 
@@ -111,7 +121,13 @@ def test_settings_of_the_comparison_keep_some_positives_and_drop_others() -> Non
     query, key, prototypes = scene()
     for filter in ("rank", "variant-1"):
         kept = plan_positives(
-            key, prototypes, query=query, count=200, step="hardest", positive_filter=filter, generator=seeded(0)
+            key,
+            prototypes,
+            query=query,
+            count=200,
+            step="hardest",
+            positive_filter=filter,
+            generator=seeded(0),
         ).kept
         assert 0.1 < float(kept.float().mean()) < 0.95
 
@@ -141,7 +157,8 @@ def test_gradient_passes_gradcheck(reduction: str, direction: str) -> None:
 def test_loss_of_default_settings_passes_gradcheck() -> None:
     query, key, prototypes = scene(batch=3, width=4)
     assert torch.autograd.gradcheck(
-        lambda moving: halp_loss(moving, key, prototypes, count=6, generator=seeded(1)), query.requires_grad_()
+        lambda moving: halp_loss(moving, key, prototypes, count=6, generator=seeded(1)),
+        query.requires_grad_(),
     )
 
 
@@ -241,7 +258,9 @@ def test_hardest_positives_lie_on_the_boundary_and_are_kept_where_only_the_pair_
 @pytest.mark.parametrize(("dtype", "margin"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
 def test_hardest_step_of_the_plan_is_hardest_step_of_the_sphere(dtype: torch.dtype, margin: float) -> None:
     _, key, prototypes = scene(40, 10, 16, seed=7, dtype=dtype)
-    made = plan_positives(key, prototypes, count=30, step="hardest", positive_filter="none", generator=seeded(0))
+    made = plan_positives(
+        key, prototypes, count=30, step="hardest", positive_filter="none", generator=seeded(0)
+    )
     closest = prototypes[(key @ prototypes.T).argmax(1)]
     wanted = hardest_step(key[:, None], closest[:, None], prototypes[made.target])
     torch.testing.assert_close(made.step, wanted, atol=margin, rtol=0)
@@ -279,7 +298,8 @@ def test_steps_fill_their_range_uniformly(step: str, hardness: float) -> None:
     low, high = (0.0, hardness) if step == "paper" else (1 - hardness, 1.0)
     assert float(share.min()) >= low - 1e-9
     assert float(share.max()) <= high + 1e-9
-    # a uniform variable of width w: mean within five standard errors, and each tenth of the range as full as the others
+    # a uniform variable of width w: mean within five standard errors, and each tenth of the range as full as
+    # the others
     scaled = (share - low) / (high - low)
     assert abs(float(scaled.mean()) - 0.5) < 5 * (1 / 12 / scaled.numel()) ** 0.5
     tenths = torch.histc(scaled, bins=10, min=0, max=1) / scaled.numel()
@@ -293,7 +313,14 @@ def test_walk_between_query_and_key_covers_the_whole_geodesic() -> None:
     )
     torch.testing.assert_close(made.positives()[:, 0], query)
     back = plan_positives(
-        key, prototypes, query=query, direction="query", anchor="query", step="hardest", positive_filter="none", count=2
+        key,
+        prototypes,
+        query=query,
+        direction="query",
+        anchor="query",
+        step="hardest",
+        positive_filter="none",
+        count=2,
     )
     torch.testing.assert_close(back.positives()[:, 0], key)
 
@@ -317,11 +344,15 @@ def test_loss_draws_the_same_positives_as_hallucinate_and_repeats_with_the_gener
 
 @st.composite
 def degenerate_scenes(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
-    """Unit vectors out of a small pool: duplicates, opposites, near misses, keys that are prototypes, dimension 2."""
+    """Unit vectors out of a small pool: duplicates, opposites, near misses, keys that are prototypes,
+    dimension 2.
+    """
     width = draw(st.integers(2, 5))
     number = st.integers(-4, 4)
     pool = unit(
-        torch.tensor(draw(st.lists(st.lists(number, min_size=width, max_size=width), min_size=2, max_size=4))).double()
+        torch.tensor(
+            draw(st.lists(st.lists(number, min_size=width, max_size=width), min_size=2, max_size=4))
+        ).double()
     )
     dtype = draw(st.sampled_from([torch.float32, torch.float64]))
     batch, prototypes = draw(st.integers(1, 3)), draw(st.integers(2, 5))
@@ -357,7 +388,9 @@ def test_no_unit_vectors_give_a_positive_off_the_sphere_or_a_loss_that_is_not_fi
         **named,
     )
     loss.backward()
-    positives, kept = hallucinate(key, prototypes, count=6, hardness=1.0, generator=seeded(seed), query=query, **named)
+    positives, kept = hallucinate(
+        key, prototypes, count=6, hardness=1.0, generator=seeded(seed), query=query, **named
+    )
     assert torch.isfinite(positives).all()
     torch.testing.assert_close(positives.norm(dim=2), torch.ones(positives.shape[:2], dtype=key.dtype))
     assert query.grad is not None
@@ -614,7 +647,9 @@ def test_settings_are_those_of_the_paper_unless_others_are_given(function: Any) 
         **{"step": "paper", "positive_filter": "rank", "anchor": "key", "direction": "prototype"},
     }
     given_by = {
-        name: p.default for name, p in inspect.signature(function).parameters.items() if p.default is not p.empty
+        name: p.default
+        for name, p in inspect.signature(function).parameters.items()
+        if p.default is not p.empty
     }
     shared = given_by.keys() & paper.keys()
     assert {"count", "hardness"} <= shared
@@ -626,12 +661,16 @@ def test_loss_of_a_single_positive_is_its_similarity_over_the_temperature(reduct
     query, key, prototypes = scene(batch=1)
     positives, kept = hallucinate(key, prototypes, count=1, hardness=0.1, generator=seeded(0))
     assert kept.all()
-    loss = halp_loss(query, key, prototypes, count=1, hardness=0.1, average_over=reduction, generator=seeded(0))
+    loss = halp_loss(
+        query, key, prototypes, count=1, hardness=0.1, average_over=reduction, generator=seeded(0)
+    )
     assert float(loss) == pytest.approx(-float((query[0] * positives[0, 0]).sum()) / 0.07)
 
 
 @pytest.mark.parametrize(("off", "walks"), [(0.0, False), (1.1e-4, False), (1.35e-4, True)])
-def test_positive_stays_at_the_key_and_is_kept_where_the_target_is_as_good_as_opposite(off: float, walks: bool) -> None:
+def test_positive_stays_at_the_key_and_is_kept_where_the_target_is_as_good_as_opposite(
+    off: float, walks: bool
+) -> None:
     axes = torch.eye(3, dtype=torch.float64)
     target = unit(-axes[0] + off * axes[1])
     plan = plan_positives(axes[:1], torch.stack([axes[0], target]), count=4, step="hardest")
@@ -641,7 +680,9 @@ def test_positive_stays_at_the_key_and_is_kept_where_the_target_is_as_good_as_op
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_first_variant_drops_what_is_further_from_the_query_than_the_key_on_the_way_to_the_key(seed: int) -> None:
+def test_first_variant_drops_what_is_further_from_the_query_than_the_key_on_the_way_to_the_key(
+    seed: int,
+) -> None:
     query, key, prototypes = scene(batch=20, seed=seed)
     for anchor in ANCHORS:
         positives, kept = hallucinate(
@@ -671,7 +712,9 @@ def test_rows_that_are_not_of_unit_length_are_refused_with_the_remedy() -> None:
         small_term()(3 * query, key, keys)
     with pytest.raises(InputError, match=r"^key has rows of length 0\.5"):
         small_term()(query, key / 2, keys)
-    with pytest.raises(InputError, match=r"recent_keys has rows of length 2 to 2, and HaLP takes unit vectors"):
+    with pytest.raises(
+        InputError, match=r"recent_keys has rows of length 2 to 2, and HaLP takes unit vectors"
+    ):
         small_term()(query, key, 2 * keys)
     assert torch.isfinite(small_term()(query.bfloat16(), key.bfloat16(), keys.bfloat16()))
 

@@ -15,13 +15,17 @@ PHRASES = {
     r"\bmade again\b": "recomputed, repeated",
     r"\bwith a word\b": "with a warning",
     r"\banew\b": "again",
-    r"\bso many (seconds|frames|steps|epochs|clips|items|recordings|folds|vectors)\b": "N seconds, this many frames",
+    r"\bso many (seconds|frames|steps|epochs|clips|items|recordings|folds|vectors)\b": (
+        "N seconds, this many frames"
+    ),
     r"\bin place of\b": "instead of",
     r"\bwhere (there (is|are|was|were)|it is there)\b": "if there is",
     r"\bmend(s|ed)?\b": "fix, repair",
     r"\bwaits for nobody\b": "short timeouts",
     r"\bthe command goes on\b": "run the command again to resume",
-    r"\bforget_unsure|refuse_twins|leaving_out|kept_array|beside_neighbours\b": "mask_low_scores, check_unique_names, …",
+    r"\bforget_unsure|refuse_twins|leaving_out|kept_array|beside_neighbours\b": (
+        "mask_low_scores, check_unique_names, …"
+    ),
 }
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),

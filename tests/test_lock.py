@@ -50,4 +50,6 @@ def test_every_package_that_halp_asks_for_is_in_the_lock_with_hashes() -> None:
     locked = lock()
     assert wanted - {canonicalize_name(project["name"]), *APART} <= set(locked)
     assert all(hashes for _, hashes in locked.values())
-    assert "://" not in (ROOT / "requirements.lock").read_text(encoding="utf-8"), "a lock names no place to fetch from"
+    assert "://" not in (ROOT / "requirements.lock").read_text(encoding="utf-8"), (
+        "a lock names no place to fetch from"
+    )

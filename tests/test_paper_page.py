@@ -1,4 +1,6 @@
-"""What docs/paper.md names exists: functions, settings, tests and tables; and every table of the paper is on the page."""
+"""What docs/paper.md names exists: functions, settings, tests and tables; and every table of the paper is on
+the page.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,20 @@ def test_test_that_the_page_names_exists(path: str, test: str) -> None:
 
 def test_every_table_that_can_be_reproduced_is_on_the_page_and_no_other() -> None:
     named = {
-        word for row in COMMANDS for word in re.findall(r"`(?:halp reproduce )?([a-z][a-z-]*)`", row.split("|")[2])
+        word
+        for row in COMMANDS
+        for word in re.findall(r"`(?:halp reproduce )?([a-z][a-z-]*)`", row.split("|")[2])
     }
     assert named <= {*list_tables(), "graphs"}
     assert set(list_tables()) - named <= {"guide", "ntu10", "ntu10-streams"}  # ours, not the paper's
 
 
 def test_every_row_has_a_function_and_a_test() -> None:
-    rows = [row.strip("|").split(" | ") for row in PAGE.splitlines() if re.match(r"\| (Eq|Alg|Table|Figure|Sec)", row)]
+    rows = [
+        row.strip("|").split(" | ")
+        for row in PAGE.splitlines()
+        if re.match(r"\| (Eq|Alg|Table|Figure|Sec)", row)
+    ]
     assert len([row for row in rows if len(row) == 4]) > 20
     for row in rows:
         if len(row) == 4:

@@ -1,4 +1,6 @@
-"""Components of somebody else, used as a stranger would: through the `halp` command and a file of one's own."""
+"""Components of somebody else, used as a stranger would: through the `halp` command and a file of one's
+own.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,17 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write_text(str(0.03 if number % 2 else 0.2))
     succeed("prepare", "paces", "walks", "store", "--option", "frames=20", "--plugin", PLUGIN, cwd=folder)
     succeed("split", "store", "--by", "subject", "--folds", "2", cwd=folder)
-    succeed("pretrain", EXAMPLES / "plugin.toml", "--data", "store", "--run", "moco", "--plugin", PLUGIN, cwd=folder)
+    succeed(
+        "pretrain",
+        EXAMPLES / "plugin.toml",
+        "--data",
+        "store",
+        "--run",
+        "moco",
+        "--plugin",
+        PLUGIN,
+        cwd=folder,
+    )
     return folder
 
 
@@ -72,9 +84,10 @@ def test_encoder_term_and_augmentation_of_ones_own_train_resume_and_are_evaluate
 
 def test_a_method_of_ones_own_trains_from_a_recipe(walks: Path) -> None:
     (walks / "denoise.toml").write_text(
-        'name = "denoise"\nmethod = "denoise"\nsplit = "all"\nepochs = 3\nbatch_size = 16\n'
-        '[views]\nframes = 16\ncrop_frames = 8\n[encoder]\nname = "plane"\nwidth = 8\n[denoise]\nnoise = 0.1\n'
-        '[optimizer]\nname = "adamw"\nschedule = "cosine"\nwarmup = 1\n[saving]\ncheckpoint_epochs = 1\nlog_every = 1\n'
+        'name = "denoise"\nmethod = "denoise"\nsplit = "all"\nepochs = 3\nbatch_size = 16\n[views]\nframes ='
+        ' 16\ncrop_frames = 8\n[encoder]\nname = "plane"\nwidth = 8\n[denoise]\nnoise ='
+        ' 0.1\n[optimizer]\nname = "adamw"\nschedule = "cosine"\nwarmup = 1\n[saving]\ncheckpoint_epochs ='
+        " 1\nlog_every = 1\n"
     )
     whole = ["pretrain", "denoise.toml", "--data", "store", "--plugin", PLUGIN, "--accelerator", "cpu"]
     succeed(*whole, "--run", "denoised", cwd=walks)

@@ -43,20 +43,31 @@ def test_store_opens_with_its_clips_labels_and_splits() -> None:
 def test_result_opens_with_its_metrics() -> None:
     saved = json.loads((SAVED / "result.json").read_text())
     result = results.Result.load(SAVED / "result.json")
-    assert (result.accuracy, result.metrics, result.split) == (saved["accuracy"], saved["metrics"], "subjects-1")
+    assert (result.accuracy, result.metrics, result.split) == (
+        saved["accuracy"],
+        saved["metrics"],
+        "subjects-1",
+    )
 
 
 def test_run_opens_and_is_forked(tmp_path: Path) -> None:
     run = open_run(SAVED / "run")
-    assert halp.load_encoder(SAVED / "run").output_size == halp.load_encoder(SAVED / "model" / "encoder").output_size
+    assert (
+        halp.load_encoder(SAVED / "run").output_size
+        == halp.load_encoder(SAVED / "model" / "encoder").output_size
+    )
     recipe = load_recipe(SAVED / "run" / "recipe.toml", ["epochs=2"])
-    forked = pretrain(recipe, stores.open_store(SAVED / "store"), tmp_path / "fork", fork=run.path, progress=False)
+    forked = pretrain(
+        recipe, stores.open_store(SAVED / "store"), tmp_path / "fork", fork=run.path, progress=False
+    )
     assert forked.info["forked"]["step"] == 1
 
 
 def test_model_answers_as_when_it_was_saved() -> None:
     expected = json.loads((SAVED / "model" / "expected.json").read_text())
-    found = model_folder.load_model(SAVED / "model").classifier.predict(np.array(expected["vectors"], np.float32))
+    found = model_folder.load_model(SAVED / "model").classifier.predict(
+        np.array(expected["vectors"], np.float32)
+    )
     assert found.best.tolist() == expected["best"]
     np.testing.assert_allclose(found.probabilities, expected["probabilities"], atol=1e-5)
 

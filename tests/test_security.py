@@ -22,7 +22,9 @@ def test_every_named_test_exists() -> None:
     assert len(named) > 40
     for path, name in named:
         tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
-        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{path}::{name}"
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, (
+            f"{path}::{name}"
+        )
 
 
 def test_every_promise_has_a_test_beside_it() -> None:

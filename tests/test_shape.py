@@ -11,9 +11,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "halp"
 UNDECLARED = {"evaluation/evaluate_encoder.py": 2, "tasks/model_folder.py": 1}
 
 
-def test_nineteen_of_twenty_modules_have_at_most_370_lines() -> None:
+def test_nineteen_of_twenty_modules_have_at_most_400_lines() -> None:
     lengths = [len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCE.rglob("*.py")]
-    assert np.percentile(lengths, 95) <= 370
+    assert np.percentile(lengths, 95) <= 400
 
 
 def test_no_further_function_takes_options_that_it_does_not_declare() -> None:

@@ -11,16 +11,31 @@ from torch import Tensor
 
 from halp import sphere
 from halp.core.errors import InputError
-from halp.sphere import _lloyd, angle, exp_map, hardest_step, inertia, karcher_mean, kmeans, log_map, slerp, unit
+from halp.sphere import (
+    _lloyd,
+    angle,
+    exp_map,
+    hardest_step,
+    inertia,
+    karcher_mean,
+    kmeans,
+    log_map,
+    slerp,
+    unit,
+)
 
 
 def sphere_points(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     """Uniform unit vectors."""
-    return unit(torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)).to(dtype)
+    return unit(torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)).to(
+        dtype
+    )
 
 
 def walks(number: int, width: int, kind: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Keys, their closest prototypes and targets; `near` and `obtuse` put the target by the key or across the sphere."""
+    """Keys, their closest prototypes and targets; `near` and `obtuse` put the target by the key or across the
+    sphere.
+    """
     key, first, second = sphere_points(3, number, width, seed=seed).unbind(0)
     if kind == "near":
         first, second = unit(first + 3 * key), unit(second + 3 * key)
@@ -56,7 +71,9 @@ def test_hardest_step_is_the_furthest_admissible_step_of_a_dense_search(
 def test_random_walks_of_the_dense_search_include_obtuse_angles_and_whole_ways() -> None:
     key, closest, target = walks(150, 2, "obtuse", seed=2)
     assert ((key * target).sum(1) < 0).float().mean() > 0.5
-    printed = [slow.closed_form_step(z, p, q) for z, p, q in zip(key.numpy(), closest.numpy(), target.numpy())]
+    printed = [
+        slow.closed_form_step(z, p, q) for z, p, q in zip(key.numpy(), closest.numpy(), target.numpy())
+    ]
     assert min(printed) < 0  # the arctan of Eq. 7 as printed leaves the range that atan2 keeps
 
 
@@ -75,7 +92,9 @@ def test_hardest_step_broadcasts_over_keys_and_targets() -> None:
     assert table.shape == (7, 5)
     for b in range(7):
         for n in range(5):
-            assert float(table[b, n]) == pytest.approx(float(hardest_step(keys[b], closest[b], targets[n])), abs=1e-12)
+            assert float(table[b, n]) == pytest.approx(
+                float(hardest_step(keys[b], closest[b], targets[n])), abs=1e-12
+            )
 
 
 def test_point_at_the_hardest_step_is_equally_near_to_both_prototypes() -> None:
@@ -84,7 +103,9 @@ def test_point_at_the_hardest_step_is_equally_near_to_both_prototypes() -> None:
     point = slerp(key, target, steps)
     inside = steps < 1
     assert inside.float().mean() > 0.9
-    torch.testing.assert_close((point * closest).sum(1)[inside], (point * target).sum(1)[inside], atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        (point * closest).sum(1)[inside], (point * target).sum(1)[inside], atol=1e-12, rtol=0
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -121,12 +142,16 @@ def test_angle_keeps_precision_for_nearly_equal_and_nearly_opposite_vectors(widt
 
 
 @pytest.mark.parametrize(("dtype", "margin"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_slerp_equals_equation_4_and_starts_and_ends_at_its_end_points(dtype: torch.dtype, margin: float) -> None:
+def test_slerp_equals_equation_4_and_starts_and_ends_at_its_end_points(
+    dtype: torch.dtype, margin: float
+) -> None:
     x, y = sphere_points(2, 200, 8, dtype=dtype)
     t = torch.rand(200, generator=torch.Generator().manual_seed(0)).to(dtype)
     torch.testing.assert_close(slerp(x, y, 0.0), x, atol=margin, rtol=0)
     torch.testing.assert_close(slerp(x, y, 1.0), y, atol=margin, rtol=0)
-    wanted = [slow.slerp(a, b, s) for a, b, s in zip(x.double().numpy(), y.double().numpy(), t.double().numpy())]
+    wanted = [
+        slow.slerp(a, b, s) for a, b, s in zip(x.double().numpy(), y.double().numpy(), t.double().numpy())
+    ]
     np.testing.assert_allclose(slerp(x, y, t).double().numpy(), wanted, atol=margin)
 
 
@@ -144,7 +169,9 @@ def test_log_and_exp_maps_undo_each_other(width: int) -> None:
     tangent = log_map(base, point)
     torch.testing.assert_close(exp_map(base, tangent), point, atol=1e-9, rtol=0)
     torch.testing.assert_close(tangent.norm(dim=1), angle(base, point), atol=1e-9, rtol=0)
-    torch.testing.assert_close((tangent * base).sum(1), torch.zeros(300, dtype=torch.float64), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        (tangent * base).sum(1), torch.zeros(300, dtype=torch.float64), atol=1e-9, rtol=0
+    )
     np.testing.assert_allclose(tangent[0], slow.log_map(base[0].numpy(), point[0].numpy()), atol=1e-9)
     short = 0.3 * tangent
     torch.testing.assert_close(log_map(base, exp_map(base, short)), short, atol=1e-9, rtol=0)
@@ -176,7 +203,9 @@ def test_karcher_mean_is_the_minimiser_of_the_squared_angles() -> None:
 def groups(number: int, width: int, centres: int, noise: float, seed: int) -> Tensor:
     """Points scattered around `centres` directions."""
     directions = sphere_points(centres, width, seed=seed)
-    return unit(directions[torch.arange(number) % centres] + noise * sphere_points(number, width, seed=seed + 1))
+    return unit(
+        directions[torch.arange(number) % centres] + noise * sphere_points(number, width, seed=seed + 1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,7 +258,9 @@ def test_more_starts_of_kmeans_never_end_worse() -> None:
 
 def test_kmeans_repeats_itself_with_the_same_generator_and_only_then() -> None:
     points = sphere_points(100, 8, seed=14)
-    one, same, other = (kmeans(points, 7, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    one, same, other = (
+        kmeans(points, 7, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
@@ -324,7 +355,9 @@ def test_unit_gives_rows_without_direction_the_first_axis() -> None:
 
 
 def test_maps_take_any_axes_before_the_coordinates() -> None:
-    base, point = (sphere.unit(torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(seed))) for seed in (0, 1))
+    base, point = (
+        sphere.unit(torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(seed))) for seed in (0, 1)
+    )
     tangent = sphere.log_map(base, point)
     for i in range(2):
         for j in range(4):
@@ -373,10 +406,14 @@ def test_kmeans_takes_one_start_unless_told_otherwise_and_the_best_of_several() 
     for seed in range(4):
         generator = torch.Generator().manual_seed(seed)
         ends = [kmeans(points, 8, generator=generator) for _ in range(3)]
-        assert torch.equal(ends[0], kmeans(points, 8, generator=torch.Generator().manual_seed(seed), starts=1))
+        assert torch.equal(
+            ends[0], kmeans(points, 8, generator=torch.Generator().manual_seed(seed), starts=1)
+        )
         for starts in (2, 3):
             best = min(ends[:starts], key=lambda centres: float(inertia(points, centres)))
-            assert torch.equal(best, kmeans(points, 8, generator=torch.Generator().manual_seed(seed), starts=starts))
+            assert torch.equal(
+                best, kmeans(points, 8, generator=torch.Generator().manual_seed(seed), starts=starts)
+            )
             better += best is not ends[0]
     assert better
 
@@ -386,7 +423,9 @@ def test_one_round_of_kmeans_moves_each_centre_by_one_step_of_its_mean() -> None
     nearest = (points @ start.T).argmax(1)
     assert float((points * start[nearest]).sum(1).min()) < -0.1  # some are more than a right angle away
     wanted = [exp_map(c, log_map(c, points[nearest == j]).mean(0)) for j, c in enumerate(start)]
-    torch.testing.assert_close(kmeans(points, 2, start=start, iterations=1), torch.stack(wanted), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        kmeans(points, 2, start=start, iterations=1), torch.stack(wanted), atol=1e-9, rtol=0
+    )
 
 
 def test_centres_without_members_move_to_the_worst_served_points_and_the_others_stay() -> None:
@@ -419,7 +458,9 @@ def test_kmeans_without_reading_values_back_is_the_same_kmeans(points: int, clus
 
 def test_kmeans_without_reading_values_back_revives_a_cluster_that_lost_its_members() -> None:
     x = unit(torch.randn(80, 5, generator=torch.Generator().manual_seed(2)))
-    start = torch.cat([x[:4], -x.mean(0, keepdim=True), x[4:5], x[4:5]])  # twins: the second of them has no member
+    start = torch.cat(
+        [x[:4], -x.mean(0, keepdim=True), x[4:5], x[4:5]]
+    )  # twins: the second of them has no member
     start = unit(start)
     for read in (True, False):
         centres = _lloyd(x, start, 100, 1e-3, read=read)

@@ -1,4 +1,6 @@
-"""Every block of the tutorials and of the gallery runs as it stands on the page, in order, in an empty folder."""
+"""Every block of the tutorials and of the gallery runs as it stands on the page, in order, in an empty
+folder.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,12 @@ def test_tutorial_runs(page: Path, tmp_path: Path) -> None:
     assert blocks
     for kind, group in groupby(blocks, key=lambda block: block[0]):
         code = "\n".join(code for _, code in group)
-        command = [sys.executable, "-c", code] if kind == "python" else ["bash", "-euo", "pipefail", "-c", code]
-        answer = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        command = (
+            [sys.executable, "-c", code] if kind == "python" else ["bash", "-euo", "pipefail", "-c", code]
+        )
+        answer = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         assert answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
 
 
@@ -56,7 +62,9 @@ def provide_film(path: Path) -> None:
         pytest.skip("no pose model: halp pose-model")
     spec = find_spec("Sports2D")
     places = [Path(os.environ.get("HALP_TEST_FILM", "none"))]
-    places += [Path(part) / "Demo" / "demo.mp4" for part in (spec.submodule_search_locations or () if spec else ())]
+    places += [
+        Path(part) / "Demo" / "demo.mp4" for part in (spec.submodule_search_locations or () if spec else ())
+    ]
     film = next((place for place in places if place.is_file()), None)
     if film is None:
         pytest.skip("no film: pip install --no-deps sports2d, or set HALP_TEST_FILM")

@@ -1,4 +1,6 @@
-"""A client that uses every verb, checked by `make types` in strict mode and never run: an editor completes all of it."""
+"""A client that uses every verb, checked by `make types` in strict mode and never run: an editor completes
+all of it.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,12 @@ def train() -> float:
     store: halp.Store = halp.open_store(OUT / "store")
     halp.split(OUT / "store", "subject", folds=5)
     halp.merge([OUT / "store"], OUT / "pooled")
-    print(halp.inspect(store).clips, list(halp.list_formats()), list(halp.list_recipes()), list(halp.list_encoders()))
+    print(
+        halp.inspect(store).clips,
+        list(halp.list_formats()),
+        list(halp.list_recipes()),
+        list(halp.list_encoders()),
+    )
     run = halp.pretrain("small", store, OUT / "run")
     encoder = halp.load_encoder(run.path)
     result = halp.evaluate(encoder, store, protocol="knn", split="xsub")

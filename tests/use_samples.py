@@ -11,7 +11,9 @@ from halp.encoders import EncoderSettings
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 
 
-def fresh_encoder(store: Store, *, stream: str = "joint", frames: int = 16, **settings: Any) -> PretrainedEncoder:
+def fresh_encoder(
+    store: Store, *, stream: str = "joint", frames: int = 16, **settings: Any
+) -> PretrainedEncoder:
     """A small encoder with random weights for the clips of a store."""
     small = {"hidden": 16, "layers": 1, "pooling": "mean"} if settings.get("name", "gru") == "gru" else {}
     architecture = EncoderSettings(**{**small, **settings}).to_plain()

@@ -14,7 +14,12 @@ from mkdocs.structure.files import File, Files
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages."""
-    for path, text in (("commands", commands()), ("formats", formats()), ("recipes", recipes()), ("python", python())):
+    for path, text in (
+        ("commands", commands()),
+        ("formats", formats()),
+        ("recipes", recipes()),
+        ("python", python()),
+    ):
         files.append(File.generated(config, f"reference/{path}.md", content=text))
     return files
 
@@ -88,7 +93,10 @@ def formats() -> str:
         "",
         "`halp formats` in the terminal. With `auto` halp finds out which of them a file or folder is.",
         "Every format can also be named.",
-        "Which units and axes come out, and what is refused within a format: [Recordings and stores](../data.md#formats).",
+        (
+            "Which units and axes come out, and what is refused within a format: [Recordings and"
+            " stores](../data.md#formats)."
+        ),
         "",
         "| format | what it reads | `auto` | options |",
         "| --- | --- | --- | --- |",
@@ -98,7 +106,9 @@ def formats() -> str:
         named = name == "synthetic" or getattr(get_reader(name), "only", 0)
         lines.append(f"| `{name}` | {_escaped(description)} | {'by name' if named else 'yes'} | {options} |")
     lines += ["", "## Refused, with advice", "", "| ending | what to do |", "| --- | --- |"]
-    lines += [f"| `{ending}` | {_escaped(advice)} |" for ending, advice in _ADVICE.items() if ending != ".mkv"]
+    lines += [
+        f"| `{ending}` | {_escaped(advice)} |" for ending, advice in _ADVICE.items() if ending != ".mkv"
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -113,11 +123,18 @@ ROOMS = {
     "halp.evaluation": "Training and evaluation",
     "halp.hallucinate": "The method of the paper",
 }
-METHOD = ("halp.hallucinate.hallucinate", "halp.sphere.kmeans", "halp.sphere.hardest_step", "halp.sphere.slerp")
+METHOD = (
+    "halp.hallucinate.hallucinate",
+    "halp.sphere.kmeans",
+    "halp.sphere.hardest_step",
+    "halp.sphere.slerp",
+)
 
 
 def python() -> str:
-    """Every public name with its docstring, by room; then the method of the paper and what plugins register."""
+    """Every public name with its docstring, by room; then the method of the paper and what plugins
+    register.
+    """
     import halp
 
     rooms: dict[str, list[str]] = {title: [] for title in dict.fromkeys(ROOMS.values())}
@@ -128,7 +145,11 @@ def python() -> str:
             rooms.setdefault(title, []).append(f"halp.{name}")
     rooms["The method of the paper"] += METHOD
     rooms["Components of your own"] = ["halp.extend"]
-    lines = ["# Python", "", "Everything that `import halp` offers. Names are loaded when they are first used."]
+    lines = [
+        "# Python",
+        "",
+        "Everything that `import halp` offers. Names are loaded when they are first used.",
+    ]
     for title, names in rooms.items():
         lines += ["", f"## {title}", "", *(f"::: {name}\n" for name in names)] if names else []
     return "\n".join(lines) + "\n"
@@ -141,7 +162,9 @@ def recipes() -> str:
     lines = ["# Recipes", "", "`halp recipes NAME` prints one with every default spelled out.", ""]
     lines += ["| recipe | what it is | epochs | terms |", "| --- | --- | ---: | --- |"]
     for name, recipe in summarise_recipes().items():
-        lines.append(f"| `{name}` | {_escaped(recipe.description)} | {recipe.epochs} | {' + '.join(recipe.terms)} |")
+        lines.append(
+            f"| `{name}` | {_escaped(recipe.description)} | {recipe.epochs} | {' + '.join(recipe.terms)} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,8 @@
-"""`python tools/method_figures.py`: the figures of docs/method.md and docs/design.md, drawn with what they explain.
+"""`python tools/method_figures.py`: the figures of docs/method.md and docs/design.md, drawn with what they
+explain.
 
-Keys and prototypes lie on a circle, the unit sphere of two dimensions, so that nothing is lost by drawing them.
+Keys and prototypes lie on a circle, the unit sphere of two dimensions, so that nothing is lost by drawing
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from halp.sphere import hardest_step, slerp
 OUT = Path(__file__).resolve().parent.parent / "docs" / "images"
 CENTRE, RADIUS = (210.0, 200.0), 150.0
 STYLE = (
-    "text{font:14px system-ui,sans-serif;fill:#334}.line{fill:none;stroke:#99a;stroke-width:1.5}.key{fill:#1b6ca8}"
+    "text{font:14px"
+    " system-ui,sans-serif;fill:#334}.line{fill:none;stroke:#99a;stroke-width:1.5}.key{fill:#1b6ca8}"
     ".own{fill:#2a9d4a}.other{fill:#c2571a}.kept{fill:#1b6ca8;opacity:.55}.dropped{fill:none;stroke:#c2571a;stroke-width:1.5}"
     "@media(prefers-color-scheme:dark){text{fill:#dde}.line{stroke:#778}}"
 )
@@ -62,7 +65,11 @@ def walk() -> str:
     furthest = slerp(key, other, hardest_step(key, own, other))
     return page(
         "From the key towards another prototype, no further than t*",
-        *(arc(key, other, RADIUS - 14), dot(own, "own", "own prototype"), dot(other, "other", "another prototype")),
+        *(
+            arc(key, other, RADIUS - 14),
+            dot(own, "own", "own prototype"),
+            dot(other, "other", "another prototype"),
+        ),
         *(dot(key, "key", "key"), dot(furthest, "dropped", "t*", 7)),
     )
 
@@ -72,8 +79,13 @@ def filtered() -> str:
     key, prototypes = unit(62), torch.stack([unit(angle) for angle in (80, 30, 150, 215, 300)])
     generator = torch.Generator().manual_seed(3)
     positives, kept = hallucinate(key[None], prototypes, count=60, hardness=1.0, generator=generator)
-    marks = [dot(point, "kept" if stays else "dropped", size=4) for point, stays in zip(positives[0], kept[0])]
-    named = [dot(point, "own" if index == 0 else "other", f"P{index + 1}") for index, point in enumerate(prototypes)]
+    marks = [
+        dot(point, "kept" if stays else "dropped", size=4) for point, stays in zip(positives[0], kept[0])
+    ]
+    named = [
+        dot(point, "own" if index == 0 else "other", f"P{index + 1}")
+        for index, point in enumerate(prototypes)
+    ]
     title = "Positives that keep P1 as their nearest prototype, and those that the rank filter drops"
     return page(title, *marks, *named, dot(key, "key", "key"))
 
@@ -87,12 +99,16 @@ def architecture() -> str:
     for package, others in graph().items():
         name, tops = package.split(".")[0], {other.split(".")[0] for other in others}
         if (SOURCE / name).is_dir():
-            edges.setdefault(name, set()).update(top for top in tops if top != name and (SOURCE / top).is_dir())
+            edges.setdefault(name, set()).update(
+                top for top in tops if top != name and (SOURCE / top).is_dir()
+            )
     rows = levels(edges)[::-1]
     below: dict[str, set[str]] = {}
     for row in rows[::-1]:
         below.update({name: edges[name].union(*(below[other] for other in edges[name])) for name in row})
-    needed = {name: {o for o in others if not any(o in below[p] for p in others)} for name, others in edges.items()}
+    needed = {
+        name: {o for o in others if not any(o in below[p] for p in others)} for name, others in edges.items()
+    }
     places = {
         name: (360 + (column - (len(row) - 1) / 2) * 130, 30 + 62 * number)
         for number, row in enumerate(rows)
@@ -101,13 +117,17 @@ def architecture() -> str:
     parts = []
     for name, others in needed.items():
         (x, y), ends = places[name], [places[other] for other in sorted(others)]
-        parts += [f'<path class="line" d="M{x},{y + 15}C{x},{y + 40} {a},{b - 40} {a},{b - 15}"/>' for a, b in ends]
+        parts += [
+            f'<path class="line" d="M{x},{y + 15}C{x},{y + 40} {a},{b - 40} {a},{b - 15}"/>' for a, b in ends
+        ]
     for name, (x, y) in places.items():
         parts.append(f'<rect class="box" x="{x - 54}" y="{y - 15}" width="108" height="30" rx="6"/>')
         parts.append(f'<text x="{x}" y="{y + 5}" text-anchor="middle">{name}</text>')
     style = STYLE + ".box{fill:#e8eef5;stroke:#1b6ca8}@media(prefers-color-scheme:dark){.box{fill:#223}}"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {62 * len(rows)}" role="img">'
-    return f"{head}<title>Which package imports from which</title><style>{style}</style>{''.join(parts)}</svg>\n"
+    return (
+        f"{head}<title>Which package imports from which</title><style>{style}</style>{''.join(parts)}</svg>\n"
+    )
 
 
 def main() -> None:

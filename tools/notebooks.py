@@ -1,4 +1,6 @@
-"""`python tools/notebooks.py FOLDER`: the tutorials as notebooks; text becomes cells of text, blocks become cells of code."""
+"""`python tools/notebooks.py FOLDER`: the tutorials as notebooks; text becomes cells of text, blocks become
+cells of code.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ def notebook(text: str) -> dict[str, Any]:
         if code is not None:
             source = code[2].rstrip() if code[1] == "python" else "%%bash\n" + code[2].rstrip()
             cells.append(
-                {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source}
+                {
+                    "cell_type": "code",
+                    "execution_count": None,
+                    "metadata": {},
+                    "outputs": [],
+                    "source": source,
+                }
             )
         elif part.strip():
             cells.append({"cell_type": "markdown", "metadata": {}, "source": part.strip()})

@@ -1,4 +1,5 @@
-"""`python tools/result_figures.py [FOLDER]`: figures of the results and of the method, drawn from experiments/results/*.json.
+"""`python tools/result_figures.py [FOLDER]`: figures of the results and of the method, drawn from
+experiments/results/*.json.
 
 `make docs` runs it first, so that a figure is never older than the file that it shows.
 """
@@ -67,7 +68,10 @@ def views() -> str:
         if len(probes["knn"]) > 1
     }
     return line_chart(
-        series, title="2D key points, kNN, mean of four sets", x_label="camera turned by, degrees", y_label="top-1, %"
+        series,
+        title="2D key points, kNN, mean of four sets",
+        x_label="camera turned by, degrees",
+        y_label="top-1, %",
     )
 
 
@@ -81,7 +85,9 @@ def gain() -> str:
         for name, cell in cells.items()
         if name != "cmd"
     }
-    return bars(table, title="Less MoCo, kNN, mean of four sets, eight seeds, 95 % interval", y_label="points")
+    return bars(
+        table, title="Less MoCo, kNN, mean of four sets, eight seeds, 95 % interval", y_label="points"
+    )
 
 
 def squeeze() -> str:
@@ -108,7 +114,9 @@ def ntu10() -> str:
     table: dict[str, dict[str, tuple[float, float]]] = {}
     for probe in ("knn", "ridge", "1 %", "5 %", "10 %"):
         for name in ("HaLP", "HaLP, balanced", "true views, balanced"):
-            gaps = np.array(methods[name]["accuracies"][probe]) - np.array(methods["MoCo"]["accuracies"][probe])
+            gaps = np.array(methods[name]["accuracies"][probe]) - np.array(
+                methods["MoCo"]["accuracies"][probe]
+            )
             half = stats.t.ppf(1 - 0.025 / 15, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps))
             title = {"knn": "kNN", "ridge": "all labels"}.get(probe, f"{probe} of the labels")
             table.setdefault(title, {})[name] = (round(float(gaps.mean()), 1), round(float(half), 1))
@@ -139,7 +147,10 @@ def methods() -> str:
             values["trained, mean of its methods"].append(cell["trained"]["ridge"])
     raw = next(iter(read("all_methods")["cells"].values()))[0]["raw"]["ridge"]
     table = {
-        encoder: {"raw coordinates": (raw, math.nan), **{name: (mean(some), math.nan) for name, some in values.items()}}
+        encoder: {
+            "raw coordinates": (raw, math.nan),
+            **{name: (mean(some), math.nan) for name, some in values.items()},
+        }
         for encoder, values in groups.items()
     }
     return bars(table, title="27 methods at 180 steps, NW-UCLA", y_label="ridge, top-1, %")

@@ -1,11 +1,12 @@
-"""`make wheel`: build the source distribution and the wheel, look into them, and try the wheel in empty environments.
+"""`make wheel`: build the source distribution and the wheel, look into them, and try the wheel in empty
+environments.
 
     python tools/try_wheel.py [--python EXECUTABLE …] [--extra NAME …] [--lowest] [--no-install] [--json FILE]
 
-Sources are taken from the last commit, so that nothing of this folder slips in. `--python` tries it with other versions of
-Python, `--extra` with each of these extras alone (`--extra all`: all that users need), `--lowest` with the lowest versions
-that pyproject.toml allows; torch is the one that constraints.txt pins. The tries run without a network where the system can
-cut it off (`unshare`). Prints sizes and times as JSON.
+Sources are taken from the last commit, so that nothing of this folder slips in. `--python` tries it with
+other versions of Python, `--extra` with each of these extras alone (`--extra all`: all that users need),
+`--lowest` with the lowest versions that pyproject.toml allows; torch is the one that constraints.txt pins.
+The tries run without a network where the system can cut it off (`unshare`). Prints sizes and times as JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ WANTED = {
     r"halp/evaluation/result\.schema\.json": "the schema of results",
     r"halp/py\.typed": "the mark of a typed package",
 }
-LOAD = "import halp; [print(name, halp.load_encoder(name).topology.name) for name in ('halp-base', 'halp-view')]"
+LOAD = (
+    "import halp; [print(name, halp.load_encoder(name).topology.name) for name in ('halp-base', 'halp-view')]"
+)
 TRIES = (
     "halp --version",
     "halp recipes",
@@ -101,7 +104,9 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     for name in ("LICENSE", "README.md", "recipes"):
         if not any(name in Path(path).parts for path in packed):
             raise SystemExit(f"{sdist.name} lacks {name}")
-    unwanted = [name for name in inside if name.startswith(("tests/", "benchmarks/")) or name.endswith(".npz")]
+    unwanted = [
+        name for name in inside if name.startswith(("tests/", "benchmarks/")) or name.endswith(".npz")
+    ]
     if unwanted:
         raise SystemExit(f"{wheel.name} holds what does not belong there: {unwanted[:3]}")
 
@@ -121,10 +126,16 @@ def requirements(wheel: Path) -> dict[str, list[Requirement]]:
 
 
 def lowest(wheel: Path, extras: list[str]) -> list[str]:
-    """Requirements of the core and of some extras at their lowest versions; torch stays as the constraints pin it."""
+    """Requirements of the core and of some extras at their lowest versions; torch stays as the constraints
+    pin it.
+    """
     wanted = requirements(wheel)
-    pairs = [requirement for key in {"", *extras} for requirement in wanted[key] if requirement.name != "torch"]
-    return [f"{pair.name}=={spec.version}" for pair in pairs for spec in pair.specifier if spec.operator == ">="]
+    pairs = [
+        requirement for key in {"", *extras} for requirement in wanted[key] if requirement.name != "torch"
+    ]
+    return [
+        f"{pair.name}=={spec.version}" for pair in pairs for spec in pair.specifier if spec.operator == ">="
+    ]
 
 
 def offline() -> list[str]:
@@ -135,7 +146,9 @@ def offline() -> list[str]:
 
 
 def try_wheel(wheel: Path, python: str, extras: list[str], low: bool) -> dict[str, object]:
-    """Install the wheel into an empty environment and type what a newcomer types first, then each extra alone; in seconds."""
+    """Install the wheel into an empty environment and type what a newcomer types first, then each extra
+    alone; in seconds.
+    """
     torch = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(encoding="utf-8"), flags=re.M)
     with tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "venv", f"{folder}/venv")
@@ -152,7 +165,11 @@ def try_wheel(wheel: Path, python: str, extras: list[str], low: bool) -> dict[st
 
         def install(extra: str) -> None:
             began = time.monotonic()
-            pins = [torch[0], *lowest(wheel, [extra])] if low and torch else ["-c", str(ROOT / "constraints.txt")]
+            pins = (
+                [torch[0], *lowest(wheel, [extra])]
+                if low and torch
+                else ["-c", str(ROOT / "constraints.txt")]
+            )
             pip("install", "--quiet", *pins, f"{wheel}[{extra}]" if extra else str(wheel))
             seconds[f"install {extra}".strip()] = round(time.monotonic() - began, 1)
 
@@ -166,14 +183,19 @@ def try_wheel(wheel: Path, python: str, extras: list[str], low: bool) -> dict[st
             seconds[line] = round(typed(shlex.split(line)), 2)
         seconds["load both encoders"] = round(typed(["python", "-c", LOAD]), 2)
         rounds = [{line: typed(shlex.split(line)) for line in STARTS} for _ in range(5)]
-        ratios = {line: round(statistics.median(each[line] / each[STARTS[0]] for each in rounds), 1) for line in STARTS}
+        ratios = {
+            line: round(statistics.median(each[line] / each[STARTS[0]] for each in rounds), 1)
+            for line in STARTS
+        }
         sizes = [path.stat().st_size for path in (Path(folder) / "venv").rglob("*") if path.is_file()]
         core = pip("list", "--format=freeze")
         for extra in extras:
             install(extra)
             seconds[EXTRAS[extra]] = round(typed(shlex.split(EXTRAS[extra])), 2)
             names = {line.split("==")[0] for line in core}
-            added = [name for line in pip("list", "--format=freeze") if (name := line.split("==")[0]) not in names]
+            added = [
+                name for line in pip("list", "--format=freeze") if (name := line.split("==")[0]) not in names
+            ]
             pip("uninstall", "--quiet", "--yes", *added)
     return {
         "python": run(python, "--version").split()[1],

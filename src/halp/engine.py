@@ -1,7 +1,8 @@
-"""Where shards of work run: this process, a pool of processes, a Dask cluster, or any `concurrent.futures.Executor`.
+"""Where shards of work run: this process, a pool of processes, a Dask cluster, or any
+`concurrent.futures.Executor`.
 
-A shard is an idempotent task that leaves its result on disk. `run_shards` submits shards, submits them again when a worker
-dies, reports what still fails and finishes the rest. What is computed never depends on where.
+A shard is an idempotent task that leaves its result on disk. `run_shards` submits shards, submits them again
+when a worker dies, reports what still fails and finishes the rest. What is computed never depends on where.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Engine:
         if self.workers is not None and self.workers < 1:
             raise InputError(f"{self.workers} workers cannot do anything; choose at least 1")
         if self.address is not None and self.address.partition("://")[0] not in _SCHEMES:
-            raise InputError(f"'{self.address}' is not the address of a scheduler; write it as tcp://HOST:PORT")
+            raise InputError(
+                f"'{self.address}' is not the address of a scheduler; write it as tcp://HOST:PORT"
+            )
 
     @property
     def processes(self) -> int:
@@ -82,7 +85,9 @@ class Engine:
 
     @contextmanager
     def pool(self) -> Iterator[tuple[Callable[[], Executor], int]]:
-        """A function that makes an executor (again, where the last one broke), and how many tasks it is given at a time."""
+        """A function that makes an executor (again, where the last one broke), and how many tasks it is given
+        at a time.
+        """
         if self.executor is not None:
             given = self.executor
             yield (lambda: given), 4 * cores()
@@ -108,12 +113,17 @@ class Engine:
 
 
 def run_shards(
-    function: Callable[[SHARD], Any], shards: Sequence[SHARD], engine: Engine | Executor | None = None, *, few: int = 2
+    function: Callable[[SHARD], Any],
+    shards: Sequence[SHARD],
+    engine: Engine | Executor | None = None,
+    *,
+    few: int = 2,
 ) -> Iterator[tuple[int, Any]]:
-    """Call a function with every shard; pairs of a shard's place and its result or `Failure`, as they are done.
+    """Call a function with every shard; pairs of a shard's place and its result or `Failure`, as they are
+    done.
 
-    Shards that were on their way when a worker died are submitted again, each alone, up to three times. What the
-    function raises is a failure of its shard, and the rest continues.
+    Shards that were on their way when a worker died are submitted again, each alone, up to three times. What
+    the function raises is a failure of its shard, and the rest continues.
 
     Parameters
     ----------
@@ -186,7 +196,9 @@ def _rounds(
                 broken = broken or isinstance(result, _Death)
                 yield waiting.pop(future), result
             if broken:
-                yield from ((place, _result(future)) for future, place in waiting.items())  # the others fail as well
+                yield from (
+                    (place, _result(future)) for future, place in waiting.items()
+                )  # the others fail as well
                 waiting, executor = {}, make()
     finally:
         for future in waiting:
@@ -212,4 +224,6 @@ def _dask(address: str) -> Any:
     try:
         return Client(re.sub("^dask://", "tcp://", address), timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
-        raise InputError(f"no scheduler answers at '{address}' ({error}); start one with `dask scheduler`") from None
+        raise InputError(
+            f"no scheduler answers at '{address}' ({error}); start one with `dask scheduler`"
+        ) from None

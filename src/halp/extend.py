@@ -4,10 +4,13 @@
     from halp.extend import register_encoder
 
     @register_encoder("tiny", TinySettings)              # my.toml: [encoder] name = "tiny", width = 16
-    def tiny(settings, topology, persons): ...           # nn.Module with output_size, (B, T, P, V, C) → (B, output_size)
+    def tiny(settings, topology, persons): ...           # nn.Module with output_size, (B, T, P, V, C) → (B,
+    output_size)
 
-An installed package announces its module by an entry point of the group `halp.plugins` and needs no `--plugin`. The systems of
-`halp.zoo` are written against this module alone (and `halp.losses`, `halp.sphere`, `halp.hallucinate`): each is an example.
+An installed package announces its module by an entry point of the group `halp.plugins` and needs no
+`--plugin`. The systems of
+`halp.zoo` are written against this module alone (and `halp.losses`, `halp.sphere`, `halp.hallucinate`): each
+is an example.
 """
 
 from __future__ import annotations
@@ -28,13 +31,29 @@ from halp.encoders import EncoderSettings, build_encoder, centre_joint, check_jo
 from halp.encoders.gru import joints_by_frame
 from halp.encoders.recurrence import GRUStack
 from halp.encoders.transformer import attend, persons_present
-from halp.methods import BuildContext, Method, StepContext, StepOutput, StreamBatch, register_method, register_term
+from halp.methods import (
+    BuildContext,
+    Method,
+    StepContext,
+    StepOutput,
+    StreamBatch,
+    register_method,
+    register_term,
+)
 from halp.methods.base import Metrics, uncount_calls
 from halp.methods.core_terms import ContrastTerm, LateTerm
 from halp.methods.halp import SharedPositives
 from halp.methods.predictive import Predicted, PredictiveMethod, WholeBatch, check_frames, refuse_chunks
 from halp.methods.queue import KeyQueue
-from halp.methods.term import MapVariants, Mixes, StreamBatches, TermOutput, Views, require_queue, require_streams
+from halp.methods.term import (
+    MapVariants,
+    Mixes,
+    StreamBatches,
+    TermOutput,
+    Views,
+    require_queue,
+    require_streams,
+)
 from halp.methods.two_views import TwoViewMethod, TwoViewSettings
 from halp.skeleton import Topology, get_topology, register_topology
 from halp.skeleton.streams import derive

@@ -1,9 +1,12 @@
-"""Hallucinated latent positives (HaLP): prototypes → targets → hardest step → positives → filter → loss. Torch only.
+"""Hallucinated latent positives (HaLP): prototypes → targets → hardest step → positives → filter → loss.
+Torch only.
 
-A positive is `cos θ · key + sin θ · (target − cos Ω · key) / sin Ω`, so its similarity to anything is the same combination
-of products of keys, targets and prototypes. `plan_positives` works out the angles θ and which positives survive the filter
-from the products alone; `hallucinate` then materialises the `(B, G, D)` positives for whoever wants to look at them, and
-`halp_loss` never does: the sum of the kept positives of a key is one `(B, D)` combination of its key and the prototypes.
+A positive is `cos θ · key + sin θ · (target − cos Ω · key) / sin Ω`, so its similarity to anything is the
+same combination of products of keys, targets and prototypes. `plan_positives` works out the angles θ and
+which positives survive the filter from the products alone; `hallucinate` then materialises the `(B, G, D)`
+positives for whoever wants to look at them, and
+`halp_loss` never does: the sum of the kept positives of a key is one `(B, D)` combination of its key and the
+prototypes.
 
 This file and `sphere.py` work alone: copy the two into any project that has torch.
 """
@@ -32,7 +35,9 @@ SOURCES = ("queue", "batch", "keys")
 
 @dataclass(frozen=True)
 class PositivePlan:
-    """How every positive is made: positive g of key b lies at the angle theta[b, g] from its anchor, towards its target."""
+    """How every positive is made: positive g of key b lies at the angle theta[b, g] from its anchor, towards
+    its target.
+    """
 
     anchor: Tensor  # (B, D) where the walk starts
     targets: Tensor  # (N, D) prototypes shared by all keys, or (B, 1, D) a target of its own for each key
@@ -53,10 +58,14 @@ class PositivePlan:
         towards = self.targets if self.targets.ndim == 3 else self.targets[self.target]
         from_target = self.theta.sin() / self.sine.gather(1, self.target)
         from_key = self.theta.cos() - from_target * self.cosine.gather(1, self.target)
-        return F.normalize(from_key[..., None] * self.anchor[:, None] + from_target[..., None] * towards, dim=-1)
+        return F.normalize(
+            from_key[..., None] * self.anchor[:, None] + from_target[..., None] * towards, dim=-1
+        )
 
     def kept_sum(self, weight: Tensor | None = None) -> Tensor:
-        """Sum of the kept positives of each key, `(B, D)`, without making them; `weight` `(B, 1)` scales each key's."""
+        """Sum of the kept positives of each key, `(B, D)`, without making them; `weight` `(B, 1)` scales each
+        key's.
+        """
         mask = self.kept.to(self.theta.dtype)
         if weight is not None:
             mask = mask * weight
@@ -84,13 +93,16 @@ def plan_positives(
 ) -> PositivePlan:
     """Draw targets and steps for `count` positives of every key `(B, D)` and decide which are kept.
 
-    step: `paper` t ~ U(0, λt*) as the paper writes; `authors` t = (1 − u)·t*, u ~ U(0, λ), as their code draws it;
-        `hardest` t = t*; `ranked` t ~ U(0, λt°) with t° the furthest step that the ranking over *all* prototypes admits,
-        so that nothing is left to filter.
-    positive_filter: `rank` the closest prototype stays the closest (Eq. 2); `variant-1` closer to the query than the key is;
+    step: `paper` t ~ U(0, λt*) as the paper writes; `authors` t = (1 − u)·t*, u ~ U(0, λ), as their code
+        draws it;
+        `hardest` t = t*; `ranked` t ~ U(0, λt°) with t° the furthest step that the ranking over *all*
+        prototypes admits, so that nothing is left to filter.
+    positive_filter: `rank` the closest prototype stays the closest (Eq. 2); `variant-1` closer to the query
+        than the key is;
         `variant-2` closer to the anchor than the target is; `none`.
-    anchor: walk from the `key` or from the `query`. direction: towards a random other `prototype`, or from key to `query`
-        (from query to key, if that is the anchor), where nothing but the target itself ends the walk.
+    anchor: walk from the `key` or from the `query`. direction: towards a random other `prototype`, or from
+        key to `query` (from query to key, if that is the anchor), where nothing but the target itself ends
+        the walk.
     """
     for kind, name, known in (
         ("step", step, STEPS),
@@ -100,7 +112,9 @@ def plan_positives(
     ):
         check_choice(kind, name, known)
     if len(prototypes) < 2:
-        raise InputError(f"hallucination needs at least two prototypes to walk between, not {len(prototypes)}")
+        raise InputError(
+            f"hallucination needs at least two prototypes to walk between, not {len(prototypes)}"
+        )
     if query is None and "query" in (anchor, direction):
         raise InputError("anchor 'query' and direction 'query' need the query; pass query=")
     if query is None and positive_filter == "variant-1":
@@ -148,7 +162,9 @@ def _passes(
         return theta <= reach.ranked
     if positive_filter == "variant-1":
         own = (query * start).sum(1, keepdim=True)
-        ends = (query[:, None] * course.targets).sum(2) if course.targets.ndim == 3 else query @ course.targets.T
+        ends = (
+            (query[:, None] * course.targets).sum(2) if course.targets.ndim == 3 else query @ course.targets.T
+        )
         tilt = (ends - own * course.cosine) / course.sine  # (B, N): query · the direction of the walk
         # a positive that is the key itself is as close as the key, rounding aside
         least = (query * key).sum(1, keepdim=True) - 8 * torch.finfo(key.dtype).eps
@@ -165,7 +181,9 @@ class _Course(NamedTuple):
     targets: Tensor  # (N, D), or (B, 1, D)
     cosine: Tensor  # (B, N)
     sine: Tensor  # (B, N)
-    products: Tensor  # (N, N) of prototypes with targets, or (B, N) of each anchor's own target with the prototypes
+    products: (
+        Tensor  # (N, N) of prototypes with targets, or (B, N) of each anchor's own target with the prototypes
+    )
     urgency: Tensor  # (N, B): 1 / z·(P* − Pj), how soon prototype j overtakes P*; 0 for P* itself
 
 
@@ -177,7 +195,9 @@ class _Reach(NamedTuple):
 
 
 def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Course:
-    """Work out the courses from products alone; `own_target` `(B, D)` takes the place of the prototypes as targets."""
+    """Work out the courses from products alone; `own_target` `(B, D)` takes the place of the prototypes as
+    targets.
+    """
     similarity = start @ prototypes.T
     nearest, closest = similarity.max(1, keepdim=True)
     eps = torch.finfo(start.dtype).eps
@@ -194,7 +214,8 @@ def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Co
 
 
 def _reach(course: _Course, target: Tensor) -> _Reach:
-    """How far each walk to its `target` `(B, G)` may go: by κ of Eq. 7 for every rival, of which the target is one.
+    """How far each walk to its `target` `(B, G)` may go: by κ of Eq. 7 for every rival, of which the target
+    is one.
 
     If there are more targets than are drawn, the drawn ones alone are looked at.
     """
@@ -225,11 +246,14 @@ def _reach(course: _Course, target: Tensor) -> _Reach:
 _AT_ONCE = 1 << 22  # numbers of an intermediate result: 16 MB
 
 
-def _most_urgent(products: Tensor, at_closest: Tensor, urgency: Tensor, target: Tensor | None = None) -> Tensor:
-    """The largest κ `(B, M)` over all rivals j: what Pj gains on P* on the way, P·(Pj − P*), times its urgency.
+def _most_urgent(
+    products: Tensor, at_closest: Tensor, urgency: Tensor, target: Tensor | None = None
+) -> Tensor:
+    """The largest κ `(B, M)` over all rivals j: what Pj gains on P* on the way, P·(Pj − P*), times its
+    urgency.
 
-    `products` are P·Pj, rivals first: `(N, B or 1, M)`, or `(N, N)` of which `target` `(B, M)` picks. Rivals are looked at
-    in portions, so that memory grows with B · M alone.
+    `products` are P·Pj, rivals first: `(N, B or 1, M)`, or `(N, N)` of which `target` `(B, M)` picks. Rivals
+    are looked at in portions, so that memory grows with B · M alone.
     """
     portion = max(1, _AT_ONCE // at_closest.numel())
     most: Tensor | None = None
@@ -245,7 +269,9 @@ def _most_urgent(products: Tensor, at_closest: Tensor, urgency: Tensor, target: 
 def _draw_others(closest: Tensor, prototypes: int, count: int, generator: torch.Generator | None) -> Tensor:
     """One target per positive: uniformly any prototype but the closest."""
     device = generator.device if generator is not None else closest.device
-    drawn = torch.randint(prototypes - 1, (len(closest), count), generator=generator, device=device).to(closest.device)
+    drawn = torch.randint(prototypes - 1, (len(closest), count), generator=generator, device=device).to(
+        closest.device
+    )
     return drawn + (drawn >= closest)
 
 
@@ -321,7 +347,9 @@ def halp_loss(
     >>> halp_loss(rows[:4], rows[4:8], rows[8:], count=5).shape
     torch.Size([])
     """
-    plan = plan_positives(key, prototypes, query=query, count=count, hardness=hardness, generator=generator, **settings)
+    plan = plan_positives(
+        key, prototypes, query=query, count=count, hardness=hardness, generator=generator, **settings
+    )
     return positive_alignment_loss(query, plan, temperature, average_over)
 
 
@@ -340,8 +368,9 @@ def positive_alignment_loss(
 class HallucinatedPositives(nn.Module):
     """HaLP as a loss term: keeps the prototypes, refits them every `refresh` calls, returns L_HaLP.
 
-    `term(query, key, recent_keys)` takes unit rows `(B, D)` and the newest keys, newest last. Prototypes and the call counter are
-    state. The loss is minus a cosine over the temperature, about −10 with the defaults: a weight of 0.1 is not small.
+    `term(query, key, recent_keys)` takes unit rows `(B, D)` and the newest keys, newest last. Prototypes and
+    the call counter are state. The loss is minus a cosine over the temperature, about −10 with the defaults:
+    a weight of 0.1 is not small.
 
     Parameters
     ----------
@@ -352,17 +381,20 @@ class HallucinatedPositives(nn.Module):
     temperature : float
         Divides the similarities.
     step, positive_filter, anchor, direction : str
-        How steps are drawn, which positives are kept, where they start and where they go; the defaults are the paper's.
+        How steps are drawn, which positives are kept, where they start and where they go; the defaults are
+        the paper's.
     source : str
-        Prototypes from the recent keys (`queue`), from clustering the batch's keys (`batch`), or the batch's keys as they are
-        (`keys`); the latter two need no memory.
+        Prototypes from the recent keys (`queue`), from clustering the batch's keys (`batch`), or the batch's
+        keys as they are (`keys`); the latter two need no memory.
     average_over : str
         See `halp_loss`.
     warm_start : bool
         Refit from the centres of the last time.
     negatives : bool
-        Eq. 8 pulls without negatives. With them every positive also pays the denominator of InfoNCE over its key and
-        `recent_keys` (or the `negatives` of the call; without any, the keys of the batch), which keeps embeddings apart.
+        Eq. 8 pulls without negatives. With them every positive also pays the denominator of InfoNCE over its
+        key and
+        `recent_keys` (or the `negatives` of the call; without any, the keys of the batch), which keeps
+        embeddings apart.
 
     Examples
     --------
@@ -398,24 +430,30 @@ class HallucinatedPositives(nn.Module):
             raise InputError(f"prototypes = {prototypes}: at least two are needed")
         if source == "queue" and prototypes > recent:
             raise InputError(
-                f"prototypes = {prototypes} is more than recent = {recent}: there cannot be more clusters than recent keys; "
-                "raise recent or lower prototypes"
+                f"prototypes = {prototypes} is more than recent = {recent}: there cannot be more clusters"
+                " than recent keys; raise recent or lower prototypes"
             )
         if count < 1:
             raise InputError(
-                f"count = {count}: at least one positive per key is needed; to train without, set the weight to 0"
+                f"count = {count}: at least one positive per key is needed; to train without, set the weight"
+                " to 0"
             )
         if not 0 < hardness <= 1:
             raise InputError(
                 f"hardness = {hardness} is out of range; it is the share of the hardest step t*, in (0, 1]"
             )
         if refresh < 1:
-            raise InputError(f"refresh = {refresh}: prototypes are refitted every this many steps, at least 1")
+            raise InputError(
+                f"refresh = {refresh}: prototypes are refitted every this many steps, at least 1"
+            )
         if temperature <= 0:
             raise InputError(f"temperature = {temperature} must be positive")
         self.prototypes, self.refresh, self.recent = prototypes, refresh, recent
         self.source = check_choice("source", source, SOURCES)
-        self.temperature, self.average_over = temperature, check_choice("average_over", average_over, AVERAGES)
+        self.temperature, self.average_over = (
+            temperature,
+            check_choice("average_over", average_over, AVERAGES),
+        )
         self.warm_start, self.negatives = warm_start, negatives
         self.settings: dict[str, Any] = {
             "count": count,
@@ -443,7 +481,9 @@ class HallucinatedPositives(nn.Module):
         loss = positive_alignment_loss(query, plan, self.temperature, self.average_over)
         if not self.negatives:
             return loss
-        return loss + self._balance(query, key.detach(), plan, recent_keys if negatives is None else negatives)
+        return loss + self._balance(
+            query, key.detach(), plan, recent_keys if negatives is None else negatives
+        )
 
     def plan(
         self,
@@ -471,7 +511,9 @@ class HallucinatedPositives(nn.Module):
         return self.last
 
     def _balance(self, query: Tensor, key: Tensor, plan: PositivePlan, negatives: Tensor | None) -> Tensor:
-        """What negatives add to Eq. 8: the denominator of InfoNCE, weighted as the positives of each query are."""
+        """What negatives add to Eq. 8: the denominator of InfoNCE, weighted as the positives of each query
+        are.
+        """
         if negatives is None or not len(negatives):
             partition = (query @ key.T / self.temperature).logsumexp(1)
         else:
@@ -487,7 +529,9 @@ class HallucinatedPositives(nn.Module):
 
     @property
     def needs_recent_keys(self) -> bool:
-        """Whether the next call clusters recent keys: every `refresh` calls, where the source is the queue."""
+        """Whether the next call clusters recent keys: every `refresh` calls, where the source is the
+        queue.
+        """
         return self.source == "queue" and self.calls % self.refresh == 0
 
     def uncount_call(self) -> None:
@@ -496,7 +540,16 @@ class HallucinatedPositives(nn.Module):
 
     def extra_repr(self) -> str:
         """The settings, as they are given to the constructor."""
-        own = ("prototypes", "refresh", "recent", "temperature", "source", "average_over", "warm_start", "negatives")
+        own = (
+            "prototypes",
+            "refresh",
+            "recent",
+            "temperature",
+            "source",
+            "average_over",
+            "warm_start",
+            "negatives",
+        )
         shown = {**{name: getattr(self, name) for name in own}, **self.settings}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
@@ -509,7 +562,8 @@ class HallucinatedPositives(nn.Module):
             keys = keys[-self.recent :]
         if len(keys) < self.prototypes:
             raise InputError(
-                f"{len(keys)} keys cannot give {self.prototypes} prototypes; wait until there are more, or lower prototypes"
+                f"{len(keys)} keys cannot give {self.prototypes} prototypes; wait until there are more, or"
+                " lower prototypes"
             )
         start = self.centres.to(keys) if self.warm_start and len(self.centres) == self.prototypes else None
         self.centres = self.cluster(keys, start, generator)
@@ -523,7 +577,13 @@ class HallucinatedPositives(nn.Module):
         destination[prefix + "calls"] = torch.tensor(self.calls)
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        metadata: Any,
+        strict: bool,
+        missing: list[str],
+        *rest: Any,
     ) -> None:
         # the width of the prototypes is known only once keys were seen: take it from what is loaded
         saved = state_dict.get(prefix + "centres")
@@ -538,7 +598,8 @@ class HallucinatedPositives(nn.Module):
 
 
 def _check_unit(name: str, rows: Tensor | None) -> None:
-    """Raise where rows are not of unit length; on other devices than the CPU, which would have to be waited for, never.
+    """Raise where rows are not of unit length; on other devices than the CPU, which would have to be waited
+    for, never.
 
     A query may be the mean of unit rows, which is shorter.
     """
@@ -549,6 +610,6 @@ def _check_unit(name: str, rows: Tensor | None) -> None:
     least = 0.5 if name == "query" else 0.99
     if shortest < least or longest > 1.01:  # not so for NaN, which the loss tells of
         raise InputError(
-            f"{name} has rows of length {shortest:.3g} to {longest:.3g}, and HaLP takes unit vectors; normalise them first: "
-            f"{name} = torch.nn.functional.normalize({name}, dim=1)"
+            f"{name} has rows of length {shortest:.3g} to {longest:.3g}, and HaLP takes unit vectors;"
+            f" normalise them first: {name} = torch.nn.functional.normalize({name}, dim=1)"
         )

@@ -66,7 +66,9 @@ def slerp(x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
     sine = omega.sin()
     flat = sine < _tiny(x)
     safe = torch.where(flat, torch.ones_like(sine), sine)
-    from_x = torch.where(flat, torch.where(omega < 1, 1 - t, torch.ones_like(t)), ((1 - t) * omega).sin() / safe)
+    from_x = torch.where(
+        flat, torch.where(omega < 1, 1 - t, torch.ones_like(t)), ((1 - t) * omega).sin() / safe
+    )
     from_y = torch.where(flat, torch.where(omega < 1, t, torch.zeros_like(t)), (t * omega).sin() / safe)
     return unit(from_x[..., None] * x + from_y[..., None] * y)
 
@@ -79,7 +81,9 @@ def log_map(base: Tensor, point: Tensor) -> Tensor:
     length = tangent.norm(dim=-1, keepdim=True)
     omega = angle(base, point)[..., None]
     nowhere = (length == 0) | ((omega > 2) & (length < _tiny(base)))
-    return torch.where(nowhere, torch.zeros_like(tangent), tangent * (omega / torch.where(nowhere, 1, length)))
+    return torch.where(
+        nowhere, torch.zeros_like(tangent), tangent * (omega / torch.where(nowhere, 1, length))
+    )
 
 
 def exp_map(base: Tensor, tangent: Tensor) -> Tensor:
@@ -89,7 +93,9 @@ def exp_map(base: Tensor, tangent: Tensor) -> Tensor:
 
 
 def karcher_mean(x: Tensor, *, iterations: int = 50, tolerance: float = 1e-6) -> Tensor:
-    """Riemannian centre of mass of unit rows `(n, d)` → `(d,)`: the point with the least sum of squared angles."""
+    """Riemannian centre of mass of unit rows `(n, d)` → `(d,)`: the point with the least sum of squared
+    angles.
+    """
     centre = unit(x.mean(0))
     for _ in range(iterations):
         step = log_map(centre, x).mean(0)
@@ -100,11 +106,13 @@ def karcher_mean(x: Tensor, *, iterations: int = 50, tolerance: float = 1e-6) ->
 
 
 def hardest_step(key: Tensor, closest: Tensor, target: Tensor) -> Tensor:
-    """t* of Eq. 7 in [0, 1]: how far one may walk from `key` towards `target` before `closest` is no longer the nearer.
+    """t* of Eq. 7 in [0, 1]: how far one may walk from `key` towards `target` before `closest` is no longer
+    the nearer.
 
-    With a = key·(closest − target) and b = 1 − target·closest, Eq. 7's κ is b / a; written with atan2 the step is right
-    for angles beyond 90° and finite for every input. Where all steps are admissible (closest = target) it is 1; where
-    none is (target already nearer), or where key and target are opposite and no geodesic is defined, it is 0.
+    With a = key·(closest − target) and b = 1 − target·closest, Eq. 7's κ is b / a; written with atan2 the
+    step is right for angles beyond 90° and finite for every input. Where all steps are admissible (closest =
+    target) it is 1; where none is (target already nearer), or where key and target are opposite and no
+    geodesic is defined, it is 0.
 
     >>> axes = torch.eye(2)
     >>> round(hardest_step(axes[0], axes[0], axes[1]).item(), 4)
@@ -134,27 +142,33 @@ def kmeans(
 ) -> Tensor:
     """Riemannian k-means on the sphere: unit rows `(n, d)` → `k` unit centres `(k, d)`.
 
-    Lloyd's alternation with geodesic distances: assign, then move every centre by one step of its Karcher mean, until no
-    centre moves by more than `tolerance`. Starts are drawn by k-means++ (`generator` makes them repeatable) and the best
-    of `starts` wins; `start` gives the centres to begin with instead (a warm start). A cluster that loses all its
-    members resumes from the point that is worst served. On other devices than the CPU no value is read back: all
-    iterations are queued, and those after convergence change nothing.
+    Lloyd's alternation with geodesic distances: assign, then move every centre by one step of its Karcher
+    mean, until no centre moves by more than `tolerance`. Starts are drawn by k-means++ (`generator` makes
+    them repeatable) and the best of `starts` wins; `start` gives the centres to begin with instead (a warm
+    start). A cluster that loses all its members resumes from the point that is worst served. On other devices
+    than the CPU no value is read back: all iterations are queued, and those after convergence change nothing.
     """
     if x.ndim != 2:
         raise InputError(f"k-means takes rows (n, d), not a tensor of shape {tuple(x.shape)}")
     if not 1 <= k <= len(x):
         raise InputError(f"k-means cannot make {k} clusters out of {len(x)} points; ask for at most {len(x)}")
     if x.is_cpu and not torch.isfinite(x).all().tolist():
-        raise InputError("k-means got a point that is not finite; the encoder has diverged or a clip holds NaN")
+        raise InputError(
+            "k-means got a point that is not finite; the encoder has diverged or a clip holds NaN"
+        )
     if start is not None and start.shape != (k, x.shape[1]):
-        raise InputError(f"k-means starts from {k} centres ({k}, {x.shape[1]}), not from shape {tuple(start.shape)}")
+        raise InputError(
+            f"k-means starts from {k} centres ({k}, {x.shape[1]}), not from shape {tuple(start.shape)}"
+        )
     x = precise(x)
     # autocast would round the products to half precision, in which centres do not come to rest
     with torch.autocast(x.device.type, enabled=False):
         if start is not None:
             return _lloyd(x, start.to(x), iterations, tolerance)
         candidates = [_lloyd(x, _spread_start(x, k, generator), iterations, tolerance) for _ in range(starts)]
-        return candidates[0] if starts == 1 else min(candidates, key=lambda centres: float(inertia(x, centres)))
+        return (
+            candidates[0] if starts == 1 else min(candidates, key=lambda centres: float(inertia(x, centres)))
+        )
 
 
 def inertia(x: Tensor, centres: Tensor) -> Tensor:
@@ -170,15 +184,24 @@ def _spread_start(x: Tensor, k: int, generator: torch.Generator | None) -> Tenso
     weight = x.new_full((len(x),), torch.inf)
     for i in range(1, k):
         # a cosine just below one lets copies of a chosen point be drawn when nothing else is left
-        distance = (x @ x.index_select(0, chosen[-1:])[0]).clamp_(-1, 1 - torch.finfo(x.dtype).eps).arccos_().square_()
+        distance = (
+            (x @ x.index_select(0, chosen[-1:])[0])
+            .clamp_(-1, 1 - torch.finfo(x.dtype).eps)
+            .arccos_()
+            .square_()
+        )
         cumulative = torch.minimum(weight, distance, out=weight).cumsum(0)
         following = torch.searchsorted(cumulative, draws[i : i + 1] * cumulative[-1])
         chosen = torch.cat([chosen, following.clamp_max_(len(x) - 1)])
     return x[chosen]
 
 
-def _lloyd(x: Tensor, centres: Tensor, iterations: int, tolerance: float, *, read: bool | None = None) -> Tensor:
-    """Lloyd's iterations; `read` stops early by looking at values (default: where that costs nothing, on the CPU)."""
+def _lloyd(
+    x: Tensor, centres: Tensor, iterations: int, tolerance: float, *, read: bool | None = None
+) -> Tensor:
+    """Lloyd's iterations; `read` stops early by looking at values (default: where that costs nothing, on the
+    CPU).
+    """
     read = x.is_cpu if read is None else read
     member = x.new_empty(len(centres), len(x))
     one = torch.ones_like(x[:, 0], dtype=torch.long)

@@ -1,7 +1,9 @@
-"""Sums of the hostile input: `make attacks` reads every payload of the tests in a process of its own and prints a table.
+"""Sums of the hostile input: `make attacks` reads every payload of the tests in a process of its own and
+prints a table.
 
-By kind: payloads tried, how many were refused or read, how many ended otherwise or ran code, the most memory that one took, and
-the most memory per byte of a payload, of what exceeds the 2 MiB that reading the smallest file may take.
+By kind: payloads tried, how many were refused or read, how many ended otherwise or ran code, the most memory
+that one took, and the most memory per byte of a payload, of what exceeds the 2 MiB that reading the smallest
+file may take.
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ def tried() -> dict[str, Sums]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, help="where the sums are recorded")
     chosen = parser.parse_args()
     found = tried()

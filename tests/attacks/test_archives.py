@@ -31,7 +31,9 @@ def header(shape: tuple[int, ...]) -> bytes:
 
 
 def bomb(path: Path, frames: int, padding: int = 0) -> Path:
-    """An interchange file of zeros, with incompressible bytes beside them that make the whole look less extreme."""
+    """An interchange file of zeros, with incompressible bytes beside them that make the whole look less
+    extreme.
+    """
     shape = (frames, 1, len(KINECT_V1), 3)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         with archive.open("joints.npy", "w", force_zip64=True) as file:
@@ -39,7 +41,10 @@ def bomb(path: Path, frames: int, padding: int = 0) -> Path:
             for _ in range(frames * 240 // MIB + 1):
                 file.write(bytes(min(MIB, frames * 240)))
         archive.writestr("padding.bin", np.random.default_rng(0).bytes(padding))
-        for name, array in {"offsets": np.array([0, frames]), "joint_names": np.array(KINECT_V1.joints)}.items():
+        for name, array in {
+            "offsets": np.array([0, frames]),
+            "joint_names": np.array(KINECT_V1.joints),
+        }.items():
             buffer = io.BytesIO()
             np.save(buffer, array)
             archive.writestr(f"{name}.npy", buffer.getvalue())

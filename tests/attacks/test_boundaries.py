@@ -1,4 +1,6 @@
-"""Where halp ends: data that changed under a run, disks that cannot be written, the network, the environment."""
+"""Where halp ends: data that changed under a run, disks that cannot be written, the network, the
+environment.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from halp.training import load_recipe, pretrain
 from halp.training.checkpoint import newest_checkpoint
 
 ROOT = Path(__file__).parents[2]
-# every variable of the environment that halp reads, and no other: places, processes of a job, and how threads wait
+# every variable of the environment that halp reads, and no other: places, processes of a job, and how threads
+# wait
 VARIABLES = {
     "HALP_CACHE", "HALP_POSE_MODEL", "RANK", "LOCAL_RANK", "SLURM_PROCID", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
     "MASTER_PORT", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE",
@@ -75,7 +78,9 @@ def read_only(folder: Path) -> Iterator[None]:
     """The folder on a file system that cannot be written, or a skip where nobody lets us mount one."""
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("a read-only file system takes Linux, root and mount")
-    bound = subprocess.run(["mount", "--bind", str(folder), str(folder)], capture_output=True, text=True, check=False)
+    bound = subprocess.run(
+        ["mount", "--bind", str(folder), str(folder)], capture_output=True, text=True, check=False
+    )
     if bound.returncode != 0:
         pytest.skip(f"no file system may be mounted here: {bound.stderr.strip()}")
     try:
@@ -125,7 +130,17 @@ def test_training_evaluation_and_export_reach_for_no_network(
         monkeypatch.setattr(socket.socket, name, refuse)
     for name in ("getaddrinfo", "create_connection", "gethostbyname"):
         monkeypatch.setattr(socket, name, refuse)
-    halp("pretrain", "small", "--data", trained / "store", "--run", tmp_path / "run", "--set", *tiny, "epochs=1")
+    halp(
+        "pretrain",
+        "small",
+        "--data",
+        trained / "store",
+        "--run",
+        tmp_path / "run",
+        "--set",
+        *tiny,
+        "epochs=1",
+    )
     halp("evaluate", tmp_path / "run", "--protocol", "knn")
     halp("report", tmp_path / "run", "--out", tmp_path / "report.html")
     halp("export", tmp_path / "run", tmp_path / "package")

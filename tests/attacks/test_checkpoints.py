@@ -1,4 +1,6 @@
-"""Checkpoints that were changed, mixed up or taken from elsewhere: named, passed over, and the run ends in the same bits."""
+"""Checkpoints that were changed, mixed up or taken from elsewhere: named, passed over, and the run ends in
+the same bits.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def test_every_flipped_bit_of_state_and_manifest_is_noticed(runs: Path, tmp_path
         (newest / name).write_bytes(original)
 
 
-@pytest.mark.parametrize("change", [{"files": None}, {"step": "abc"}, {"step": -5}, {"step": 16}, {"files": {}}])
+@pytest.mark.parametrize(
+    "change", [{"files": None}, {"step": "abc"}, {"step": -5}, {"step": 16}, {"files": {}}]
+)
 def test_damaged_state_of_the_format_before_is_one_sentence(change: dict, runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "stopped", tmp_path / "run")
     newest = list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
@@ -149,10 +153,14 @@ with locked_run(Path(sys.argv[1]), True):
 
 
 @pytest.mark.slow
-def test_second_process_on_a_run_is_refused_and_changes_nothing(runs: Path, store: Store, tmp_path: Path) -> None:
+def test_second_process_on_a_run_is_refused_and_changes_nothing(
+    runs: Path, store: Store, tmp_path: Path
+) -> None:
     shutil.copytree(runs / "stopped", tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

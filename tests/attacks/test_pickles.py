@@ -57,7 +57,12 @@ def test_nothing_can_be_set_on_what_a_pickle_may_call(tmp_path: Path) -> None:
 def annotations(count: int = 2, **changes: Any) -> bytes:
     """A PYSKL file, its first annotation changed."""
     clips = [
-        {"frame_dir": f"clip{i}", "label": i, "total_frames": 4, "keypoint": np.ones((1, 4, 25, 3), dtype=np.float16)}
+        {
+            "frame_dir": f"clip{i}",
+            "label": i,
+            "total_frames": 4,
+            "keypoint": np.ones((1, 4, 25, 3), dtype=np.float16),
+        }
         for i in range(count)
     ]
     clips[0].update(changes)
@@ -107,7 +112,9 @@ def test_shared_nesting_is_refused_at_once(kind: type, place: str, tmp_path: Pat
     [
         pickle.dumps({"split": laughs(40)}),
         pickle.dumps([["name"], laughs(60)]),
-        b"\x80\x04}" + pickle.dumps(laughs(40, tuple))[2:-1] + b"K\x01s.",  # hashing such a key would never end
+        b"\x80\x04}"
+        + pickle.dumps(laughs(40, tuple))[2:-1]
+        + b"K\x01s.",  # hashing such a key would never end
         b"\x80\x04]\x94h\x00a.",  # a list that holds itself
         b"\x80\x04)" + b"\x85" * 200 + b".",  # deeper than any reader walks
         b"\x80\x04(" + b"\x8f" * 600_000 + b"l.",  # a set of 216 bytes for every byte
@@ -178,7 +185,8 @@ plain = st.recursive(
     | st.text()
     | st.binary(max_size=300)
     | npst.arrays(
-        st.sampled_from(["<f4", ">f8", "f2", "i8", "<u2", "?", "U3", "S4"]), npst.array_shapes(min_dims=0, max_side=4)
+        st.sampled_from(["<f4", ">f8", "f2", "i8", "<u2", "?", "U3", "S4"]),
+        npst.array_shapes(min_dims=0, max_side=4),
     ),
     lambda inner: (
         st.lists(inner, max_size=4)

@@ -1,4 +1,6 @@
-"""Damaged, changed and hostile stores: each ends in one sentence, and nobody goes on with numbers that are not the store's."""
+"""Damaged, changed and hostile stores: each ends in one sentence, and nobody goes on with numbers that are
+not the store's.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,19 @@ ODD: tuple[Any, ...] = (
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = make_store(tmp_path_factory.mktemp("attack") / "store", clips=6).path
     base = Split("own", "subject", (1, 3))
-    for rule in (base, FewLabels("few", base, 0.5), Fold("cv", 2, 0, "subject"), Within("in", base, "camera", 1)):
+    for rule in (
+        base,
+        FewLabels("few", base, 0.5),
+        Fold("cv", 2, 0, "subject"),
+        Within("in", base, "camera", 1),
+    ):
         try:
             add_split(path, rule)
         except InputError:
             continue
-    (path / "manifest.json").write_text(json.dumps({"dropped": [{"name": "a", "reason": "b"}], "repaired": []}))
+    (path / "manifest.json").write_text(
+        json.dumps({"dropped": [{"name": "a", "reason": "b"}], "repaired": []})
+    )
     return path
 
 
@@ -110,7 +119,9 @@ def test_every_changed_field_gives_a_store_or_one_sentence(
 
 
 def forge(path: Path) -> None:
-    """What somebody does who wants a changed store to be believed; where the store is beyond that it stays as it is."""
+    """What somebody does who wants a changed store to be believed; where the store is beyond that it stays as
+    it is.
+    """
     try:
         reseal(path)
         header = json.loads((path / "store.json").read_text())
@@ -123,7 +134,9 @@ def forge(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_flipped_bit_of_the_frames_header_and_of_the_small_files_is_refused(whole: Path, tmp_path: Path) -> None:
+def test_every_flipped_bit_of_the_frames_header_and_of_the_small_files_is_refused(
+    whole: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "store"
     shutil.copytree(whole, path)
     (path / "manifest.json").unlink()
@@ -142,7 +155,11 @@ def test_every_flipped_bit_of_the_frames_header_and_of_the_small_files_is_refuse
 
 def content(path: Path) -> list[Any]:
     store = open_store(path)
-    return [store.header, {name: column.tolist() for name, column in store.columns.items()}, store.frames.tobytes()]
+    return [
+        store.header,
+        {name: column.tolist() for name, column in store.columns.items()},
+        store.frames.tobytes(),
+    ]
 
 
 def test_a_flipped_bit_anywhere_in_the_frames_is_noticed(whole: Path, tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ def bodies(seed: int = 0) -> torch.Tensor:
     return clips
 
 
-def applied(name: str, clips: torch.Tensor, **settings: object) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def applied(
+    name: str, clips: torch.Tensor, **settings: object
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     entry = AUGMENTATIONS[name]
     step = entry.build(entry.settings(**settings), BODY)
     drawn = step.draw(SHAPE, generator(0, name))
@@ -40,7 +42,8 @@ def test_a_camera_is_a_pinhole_at_its_distance_and_missing_joints_stay_missing()
     for b in range(4):
         joints = [v for v in range(16) if not (b == 2 and v == 5)]
         size = math.sqrt(
-            sum(float(clips[b, t, 0, v].square().sum()) for t in range(10) for v in joints) / (10 * len(joints))
+            sum(float(clips[b, t, 0, v].square().sum()) for t in range(10) for v in joints)
+            / (10 * len(joints))
         )
         for v in joints:
             body = (drawn["rotation"][b] @ clips[b, 3, 0, v] / size).tolist()
@@ -72,7 +75,10 @@ def test_bones_keep_their_direction_and_have_another_length_left_and_right_alike
     clips = bodies()
     drawn, longer = applied("bone-lengths", clips)
     for child, parent in BODY.bones:
-        before, after = clips[0, :, 0, child] - clips[0, :, 0, parent], longer[0, :, 0, child] - longer[0, :, 0, parent]
+        before, after = (
+            clips[0, :, 0, child] - clips[0, :, 0, parent],
+            longer[0, :, 0, child] - longer[0, :, 0, parent],
+        )
         torch.testing.assert_close(after, before * drawn["factor"][0, child], atol=1e-5, rtol=1e-5)
     left, right = BODY.index("elbow_left"), BODY.index("elbow_right")
     assert drawn["factor"][0, left] == drawn["factor"][0, right]
@@ -124,7 +130,9 @@ def test_batches_are_normalised_as_single_clips_are(hidden: list[str]) -> None:
     for b in range(4):
         single = normalise(picture[b, ..., :2].numpy(), FLAT, ["picture"])
         np.testing.assert_allclose(batch[b, ..., :2].numpy(), single, atol=1e-5)
-        assert math.isclose(float(np.sqrt(np.square(single[(single != 0).any(-1)]).mean())), 0.5, rel_tol=0.05)
+        assert math.isclose(
+            float(np.sqrt(np.square(single[(single != 0).any(-1)]).mean())), 0.5, rel_tol=0.05
+        )
 
 
 def test_pictures_count_y_downwards_unless_the_trunk_shows_otherwise() -> None:

@@ -1,4 +1,6 @@
-"""Named augmentations against loops written from their definitions, and policies: independence of draws, rows of a batch."""
+"""Named augmentations against loops written from their definitions, and policies: independence of draws, rows
+of a batch.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def pool(lengths: tuple[int, ...] = (30, 7, 64, 1, 20), joints: int = 25) -> Cli
     frames = torch.randn(sum(lengths), 1, joints, 3, generator=torch.Generator().manual_seed(9))
     sizes = torch.tensor(lengths)
     return ClipPool(
-        frames, torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)[:-1]]), sizes, torch.device("cpu")
+        frames,
+        torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)[:-1]]),
+        sizes,
+        torch.device("cpu"),
     )
 
 
@@ -63,13 +68,17 @@ def test_shear_and_rotation_multiply_every_point_by_the_clips_matrix() -> None:
     assert matrix[:, 0, 1].abs().max() <= 0.5
     for reading in ("each-axis", "one-axis", "aimclr"):
         turn = step("rotation", reading=reading, amplitude=0.5236)[1]["matrix"]
-        torch.testing.assert_close(turn @ turn.transpose(1, 2), torch.eye(3).expand(5, 3, 3), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            turn @ turn.transpose(1, 2), torch.eye(3).expand(5, 3, 3), atol=1e-5, rtol=0
+        )
         angle = torch.acos(((turn.diagonal(dim1=1, dim2=2).sum(1) - 1) / 2).clamp(-1, 1))
         assert angle.max() <= 0.5236 * (3**0.5 if reading == "each-axis" else 1.05)
 
 
 def test_rotation_of_aimclr_turns_the_inverse_way_of_one_axis() -> None:
-    """Axis after axis, as its public code does: rows times the transpose of a matrix with the sine above the diagonal."""
+    """Axis after axis, as its public code does: rows times the transpose of a matrix with the sine above the
+    diagonal.
+    """
     made, drawn, x, y = step("rotation", reading="aimclr", amplitude=0.5236)
     shape = ViewShape(*x.shape)
     draws = generator(0, "rotation")
@@ -211,7 +220,11 @@ def test_probability_is_the_share_of_clips_that_change() -> None:
 def test_rows_of_a_batch_are_those_of_the_whole(policy: list[object] | None) -> None:
     settings = build_views({"frames": 8} if policy is None else {"frames": 8, "augmentations": policy})
     maker = ViewMaker(
-        settings, {"query": None, "key": None, "third": build_policy(["time-flip"], "x")}, KINECT_V2, pool(), 1
+        settings,
+        {"query": None, "key": None, "third": build_policy(["time-flip"], "x")},
+        KINECT_V2,
+        pool(),
+        1,
     )
     whole, part = maker.make(torch.arange(5), 4, 2), maker.make(torch.arange(5), 4, 2, slice(1, 4))
     for view in ("query", "key", "third"):
@@ -223,7 +236,9 @@ def test_the_papers_augmentation_is_drawn_for_all_common_views_in_one_sequence()
     made = ViewMaker(settings, {"query": None, "key": None}, KINECT_V2, pool(), 7).make(batch, 3, 1)
     both = random_views(pool(), batch.repeat(2), settings, generator(7, "views", 3, 1))
     assert torch.equal(torch.cat([made["query"], made["key"]]), both)
-    named = build_views({"frames": 10, "augmentations": [{"name": "paper-2023", "crop_min": 0.5, "rotation": 0.3}]})
+    named = build_views(
+        {"frames": 10, "augmentations": [{"name": "paper-2023", "crop_min": 0.5, "rotation": 0.3}]}
+    )
     same = ViewMaker(named, {"query": None, "key": None}, KINECT_V2, pool(), 7).make(batch, 3, 1)
     assert torch.equal(same["query"], made["query"])
 
@@ -232,7 +247,10 @@ def test_the_papers_augmentation_is_drawn_for_all_common_views_in_one_sequence()
     ("views", "words"),
     [
         ({"augmentations": ["sheer"]}, "unknown augmentation 'sheer': did you mean 'shear'"),
-        ({"augmentations": [{"name": "shear", "amplitud": 1}]}, "did you mean 'views.augmentations[0].amplitude'"),
+        (
+            {"augmentations": [{"name": "shear", "amplitud": 1}]},
+            "did you mean 'views.augmentations[0].amplitude'",
+        ),
         ({"augmentations": [{"amplitude": 1}]}, "has no name"),
         ({"augmentations": "shear"}, "must be a list"),
         ({"augmentations": ["mirror", "crop-resize"]}, "must stand first"),
@@ -253,4 +271,6 @@ def test_two_dimensional_clips_can_be_augmented() -> None:
     shape = ViewShape(3, 6, 1, 25, 2)
     for name in set(STEPS) - {"camera"}:  # it needs a body in space
         made = AUGMENTATIONS[name].build(AUGMENTATIONS[name].settings(), KINECT_V2)
-        assert made.apply(torch.randn(tuple(shape)), made.draw(shape, generator(0, name))).shape == tuple(shape)
+        assert made.apply(torch.randn(tuple(shape)), made.draw(shape, generator(0, name))).shape == tuple(
+            shape
+        )

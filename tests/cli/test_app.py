@@ -1,4 +1,6 @@
-"""The `halp` command as a whole: headings, help without noise, mistakes of spelling, completion, a closed output pipe."""
+"""The `halp` command as a whole: headings, help without noise, mistakes of spelling, completion, a closed
+output pipe.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_help_lists_every_command_once_under_a_heading(capsys: pytest.CaptureFix
     assert len(named) == len(set(named))
 
 
-def test_help_of_a_command_names_its_arguments_and_no_empty_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_names_its_arguments_and_no_empty_defaults(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         main(["segment", "--help"])
     text = capsys.readouterr().out

@@ -13,7 +13,9 @@ def test_missing_extra_is_named_with_the_line_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     version = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("umap-learn", "scipy") else version(name))
+    monkeypatch.setattr(
+        doctor, "_version", lambda name: None if name in ("umap-learn", "scipy") else version(name)
+    )
     main(["doctor"])
     shown = capsys.readouterr().out
     assert "without umap-learn" in shown
@@ -22,7 +24,9 @@ def test_missing_extra_is_named_with_the_line_that_installs_it(
 
 
 def test_cache_is_counted_or_said_to_be_switched_off(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("cache")
     (folder / "a").write_bytes(b"12345")

@@ -1,4 +1,6 @@
-"""Job arrays and clusters: `--shard i/n` by processes of their own and `halp join`; `--engine` with Dask workers over TCP."""
+"""Job arrays and clusters: `--shard i/n` by processes of their own and `halp join`; `--engine` with Dask
+workers over TCP.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,18 @@ def test_three_processes_embed_what_join_writes_to_the_bit(folder: Path, tmp_pat
         assert process.returncode == 0
     assert not (folder / "vectors.npz").exists()
     run(folder, "join", "vectors.npz")
-    run(folder, "embed", "halp-base", "files", "alone.npz", "--compact", "--workers", "1", *LAYOUT, cache="other")
+    run(
+        folder,
+        "embed",
+        "halp-base",
+        "files",
+        "alone.npz",
+        "--compact",
+        "--workers",
+        "1",
+        *LAYOUT,
+        cache="other",
+    )
     assert (folder / "vectors.npz").read_bytes() == (folder / "alone.npz").read_bytes()
 
 

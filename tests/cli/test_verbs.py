@@ -40,16 +40,22 @@ def test_every_command_is_a_public_function_with_types_and_a_docstring(name: str
     assert inspect.getdoc(function)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, entry in commands().items() if not isinstance(entry, Verb)))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, entry in commands().items() if not isinstance(entry, Verb))
+)
 def test_every_option_of_a_command_is_used(name: str) -> None:
     function = commands()[name]
     assert callable(function)
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    used = {
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
     assert set(inspect.signature(function).parameters) <= used
 
 
-@pytest.mark.parametrize("name", sorted(name for name, entry in commands().items() if isinstance(entry, Verb)))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, entry in commands().items() if isinstance(entry, Verb))
+)
 def test_every_option_of_a_verb_is_a_parameter_of_its_function(name: str) -> None:
     verb = commands()[name]
     assert isinstance(verb, Verb)
@@ -57,14 +63,23 @@ def test_every_option_of_a_verb_is_a_parameter_of_its_function(name: str) -> Non
     assert given <= set(inspect.signature(verb.load()).parameters)
 
 
-READ = ["explore {} --no-browser --static {out}", "angles {}", "cluster halp-base {}", "search halp-base x --in {}"]
+READ = [
+    "explore {} --no-browser --static {out}",
+    "angles {}",
+    "cluster halp-base {}",
+    "search halp-base x --in {}",
+]
 READ += [
     "compare halp-base a b --in {}",
     "embed halp-base {} {out}/v.npz",
     "segment halp-base {}",
     "motifs halp-base {}",
 ]
-READ += ["classify fit halp-base {} {out}/model", "finetune halp-base {} {out}/model", "deviation halp-base {} {}"]
+READ += [
+    "classify fit halp-base {} {out}/model",
+    "finetune halp-base {} {out}/model",
+    "deviation halp-base {} {}",
+]
 READ += ["repetitions {}", "poses {} {out}", "prepare auto {} {out}/store"]
 
 
@@ -74,7 +89,10 @@ def test_an_unknown_setting_of_a_format_is_refused_by_every_command_that_reads(
 ) -> None:
     recordings = tmp_path / "recordings"
     recordings.mkdir()
-    header = ["frame", *(f"{joint}_{axis}" for joint in ("hip_left", "knee_left", "ankle_left") for axis in "xyz")]
+    header = [
+        "frame",
+        *(f"{joint}_{axis}" for joint in ("hip_left", "knee_left", "ankle_left") for axis in "xyz"),
+    ]
     rows = [",".join([str(number), *(f"{number + place}" for place in range(9))]) for number in range(30)]
     (recordings / "a.csv").write_text("\n".join([",".join(header), *rows]))
     words = line.replace("{out}", str(tmp_path / "out")).replace("{}", str(recordings)).split()

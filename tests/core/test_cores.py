@@ -24,7 +24,9 @@ def cores(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_results_come_in_order_and_every_task_has_its_share(cores: int) -> None:
-    found = run_in_threads([lambda i=i: (i, torch.get_num_threads(), threading.get_ident()) for i in range(3)])
+    found = run_in_threads(
+        [lambda i=i: (i, torch.get_num_threads(), threading.get_ident()) for i in range(3)]
+    )
     assert [i for i, *_ in found] == [0, 1, 2]
     expected = cores if cores == 1 else max(1, cores // 3)
     assert {share for _, share, _ in found} == {expected}
@@ -87,5 +89,7 @@ def test_branches_give_the_same_side_by_side_as_one_after_the_other() -> None:
         loss = sum((vector[:, 0].sum() for vector in vectors), torch.tensor(0.0))
         found.append([*vectors, *torch.autograd.grad(loss, wanted)])
     torch.set_num_threads(before)
-    for number, (one, other) in enumerate(zip(*found)):  # vectors to the bit; what follows adds up in another order
+    for number, (one, other) in enumerate(
+        zip(*found)
+    ):  # vectors to the bit; what follows adds up in another order
         torch.testing.assert_close(one, other, rtol=0, atol=0 if number < len(branches) else 1e-6)

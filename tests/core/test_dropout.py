@@ -1,4 +1,6 @@
-"""Dropout that draws by step: the same mask again, rows of the whole batch, exact resume, and what is refused."""
+"""Dropout that draws by step: the same mask again, rows of the whole batch, exact resume, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_hashed_masks_are_those_of_splitmix64_and_of_the_right_share() -> None:
 
     kept = kept_rows(3, 9, [7], 0.3, 12345)
     threshold = round(0.3 * 65536) - 32768
-    assert kept.tolist() == [[entry(row, column, 7, 12345) >= threshold for column in range(7)] for row in range(3, 9)]
+    assert kept.tolist() == [
+        [entry(row, column, 7, 12345) >= threshold for column in range(7)] for row in range(3, 9)
+    ]
     for probability in (0.0, 0.1, 0.5, 0.9):
         many = kept_rows(0, 1000, [11, 10], probability, 7).float()
         assert float(many.mean()) == pytest.approx(1 - probability, abs=0.005)

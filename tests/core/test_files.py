@@ -31,10 +31,14 @@ def test_file_takes_its_name_when_it_is_whole_and_a_failed_one_leaves_the_old(tm
         pass_over = [name for name in os.listdir(path.parent) if "partial" in name]
         (path.parent / f".a.{os.getpid()}.partial.npz").write_bytes(b"third")
     assert pass_over == []
-    assert {name: (path.parent / name).read_bytes() for name in os.listdir(path.parent)} == {"a.npz": b"third"}
+    assert {name: (path.parent / name).read_bytes() for name in os.listdir(path.parent)} == {
+        "a.npz": b"third"
+    }
 
 
-def test_content_and_name_reach_the_disk_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_and_name_reach_the_disk_in_this_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order: list[object] = []
     sync, replace = os.fsync, os.replace
 
@@ -61,7 +65,9 @@ def test_content_and_name_reach_the_disk_in_this_order(tmp_path: Path, monkeypat
 def test_json_is_read_as_written_or_refused_by_name(tmp_path: Path) -> None:
     data = {"a": [1, None, "ü"]}
     assert files.read_json(files.write_json(tmp_path / "a.json", data)) == data
-    assert (tmp_path / "a.json").read_text(encoding="utf-8") == json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == json.dumps(
+        data, indent=1, ensure_ascii=False
+    ) + "\n"
     (tmp_path / "b.json").write_text("{")
     with pytest.raises(InputError, match=r"b\.json.*JSON"):
         files.read_json(tmp_path / "b.json")
@@ -143,7 +149,9 @@ def test_files_of_a_folder_their_folders_and_its_name_reach_the_disk_in_this_ord
     order: list[str] = []
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(
-        os, "fsync", lambda handle: (order.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name), sync(handle))
+        os,
+        "fsync",
+        lambda handle: (order.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name), sync(handle)),
     )
     monkeypatch.setattr(os, "replace", lambda old, new: (order.append("renamed"), replace(old, new)))
     build(tmp_path / "folder", "text")
@@ -172,7 +180,9 @@ def test_two_names_are_exchanged_in_one_step_where_the_system_can(
     (tmp_path / "one").write_text("one")
     (tmp_path / "two").write_text("two")
     monkeypatch.chdir(tmp_path)
-    if sys.platform == "linux" and ctypes.CDLL(None).renameat2(-100, b"one", -100, b"two", 2) == 0:  # man 2 renameat2
+    if (
+        sys.platform == "linux" and ctypes.CDLL(None).renameat2(-100, b"one", -100, b"two", 2) == 0
+    ):  # man 2 renameat2
         assert files._exchange(Path("two"), Path("one"))
         assert files._exchange(tmp_path / "one", tmp_path / "two")
         assert ((tmp_path / "one").read_text(), (tmp_path / "two").read_text()) == ("two", "one")
@@ -185,7 +195,9 @@ def test_two_names_are_exchanged_in_one_step_where_the_system_can(
     assert not files._exchange(tmp_path / "one", tmp_path / "two")
 
 
-def test_what_killed_processes_left_is_removed_or_brought_back_and_work_in_progress_spared(tmp_path: Path) -> None:
+def test_what_killed_processes_left_is_removed_or_brought_back_and_work_in_progress_spared(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "folder"
     (tmp_path / ".folder.partial-12345678").mkdir()
     (tmp_path / ".folder.partial-87654321-old").mkdir()
@@ -231,4 +243,6 @@ def test_tensors_and_arrays_are_written_for_whoever_may_read_and_reach_the_disk(
     assert torch.equal(load_file(tmp_path / "a.safetensors")["a"], strided)
     assert torch.equal(load_file(tmp_path / "b.safetensors")["b"], strided)
     if os.name != "nt":
-        assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("a.safetensors", "b.safetensors")} == {0o640}
+        assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("a.safetensors", "b.safetensors")} == {
+            0o640
+        }

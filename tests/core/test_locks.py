@@ -69,7 +69,9 @@ def test_second_process_hears_who_is_first_and_takes_over_when_it_was_killed(tmp
 def test_many_processes_never_hold_a_lock_together(tmp_path: Path) -> None:
     number = tmp_path / "number"
     number.write_text("0")
-    (tmp_path / "lock").write_text("process 1 on here since 1970")  # all of them find a file that a dead owner left
+    (tmp_path / "lock").write_text(
+        "process 1 on here since 1970"
+    )  # all of them find a file that a dead owner left
     command = [sys.executable, "-c", COUNT, str(tmp_path / "lock"), str(number), "25"]
     workers = [subprocess.Popen(command) for _ in range(4)]
     assert [worker.wait() for worker in workers] == [0] * 4
@@ -119,7 +121,9 @@ def test_waiting_for_a_lock_ends_when_it_is_free(tmp_path: Path) -> None:
     first.communicate()
 
 
-def test_place_without_locks_of_the_system_has_locks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_place_without_locks_of_the_system_has_locks_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

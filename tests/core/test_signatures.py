@@ -21,7 +21,9 @@ KEYS = {"Result.format", "Repetition.range", "Reading.format", "ReadingKeywords.
 
 
 def callables(module: Any) -> Iterator[tuple[str, Any]]:
-    for name in getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]:
+    for name in getattr(module, "__all__", None) or [
+        name for name in vars(module) if not name.startswith("_")
+    ]:
         exported = getattr(module, name)
         if not str(getattr(exported, "__module__", "")).startswith("halp."):
             continue

@@ -1,4 +1,6 @@
-"""Frames without a person keep their time: in clips, through stores, merges, journals and the interchange file."""
+"""Frames without a person keep their time: in clips, through stores, merges, journals and the interchange
+file.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,14 @@ def stored(recording: Path, name: str = "store", **settings):
     path = recording.parent / name
     options = {"topology": "kinect-v2"}
     manifest = prepare(
-        "arrays", recording, path, normalisation=("drop-empty",), options=options, fps=10, progress=False, **settings
+        "arrays",
+        recording,
+        path,
+        normalisation=("drop-empty",),
+        options=options,
+        fps=10,
+        progress=False,
+        **settings,
     )
     return manifest, open_store(path)
 
@@ -88,7 +97,9 @@ def test_arrays_keep_the_clock_and_a_clip_knows_who_is_there(tmp_path: Path) -> 
     clip = Clip(frames[:, None], "gap", fps=2.0, start=10.0)
     assert clip.present.tolist() == [True, False, False, False, True, True]
     assert clip.times.tolist() == [10.0, 10.5, 11.0, 11.5, 12.0, 12.5]
-    store = store_from_arrays(tmp_path / "store", [frames], topology="kinect-v2", normalisation=("drop-empty",))
+    store = store_from_arrays(
+        tmp_path / "store", [frames], topology="kinect-v2", normalisation=("drop-empty",)
+    )
     assert store.times(0).tolist() == [0.0, 4.0, 5.0]
 
 

@@ -22,7 +22,8 @@ def window(start: float, seconds: float = 2.0, recording: str = "long") -> Clip:
 def test_a_window_has_the_label_of_the_event_that_covers_half_of_it(tmp_path: Path) -> None:
     table = tmp_path / "labels.csv"
     table.write_text(
-        HEAD + "long,0,4,walk,7,human,\nlong,4,6,sit,,human,\nlong,6,9,jump,,model,0.9\nother,0,1,walk,,human,\n"
+        HEAD
+        + "long,0,4,walk,7,human,\nlong,4,6,sit,,human,\nlong,6,9,jump,,model,0.9\nother,0,1,walk,,human,\n"
     )
     tagger = make_tagger(tmp_path, table, None)
     assert tagger is not None

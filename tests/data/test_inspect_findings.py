@@ -1,4 +1,6 @@
-"""`inspect` names what is wrong with the poses and the step that fixes it, and what that step leaves is clean."""
+"""`inspect` names what is wrong with the poses and the step that fixes it, and what that step leaves is
+clean.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def damage(frames: np.ndarray, kind: str) -> np.ndarray:
         ("empty", ("drop-empty",), "nobody is seen"),
     ],
 )
-def test_what_is_wrong_is_named_and_its_step_mends_it(kind: str, steps: tuple, word: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named_and_its_step_mends_it(
+    kind: str, steps: tuple, word: str, tmp_path: Path
+) -> None:
     arrays = [damage(walker(60, 2, seed), kind) for seed in range(4)]
     settings = {"topology": KINECT_V1, "labels": [0, 1] * 2, "splits": [Split("a", "label", (0,))]}
     store_from_arrays(tmp_path / "bad", arrays, **settings)
@@ -99,7 +103,9 @@ def real_store(path: Path, change) -> list[str]:
 
 @pytest.mark.heavy
 def test_millimetres_among_metres_are_noticed(tmp_path: Path) -> None:
-    assert not [problem for problem in real_store(tmp_path / "same", lambda clip, _: clip) if "mixed" in problem]
+    assert not [
+        problem for problem in real_store(tmp_path / "same", lambda clip, _: clip) if "mixed" in problem
+    ]
     mixed = real_store(tmp_path / "mixed", lambda clip, number: clip * (1000 if number % 2 else 1))
     assert [problem for problem in mixed if "units seem to be mixed" in problem]
 
@@ -108,6 +114,10 @@ def test_millimetres_among_metres_are_noticed(tmp_path: Path) -> None:
 def test_left_and_right_exchanged_or_mirrored_is_noticed(tmp_path: Path) -> None:
     words = "left and right seem to be exchanged"
     mirrored = np.array([-1, 1, 1], dtype=np.float32)
-    assert not [problem for problem in real_store(tmp_path / "same", lambda clip, _: clip) if words in problem]
-    assert [p for p in real_store(tmp_path / "swap", lambda clip, _: clip[:, :, KINECT_V1.mirror]) if words in p]
+    assert not [
+        problem for problem in real_store(tmp_path / "same", lambda clip, _: clip) if words in problem
+    ]
+    assert [
+        p for p in real_store(tmp_path / "swap", lambda clip, _: clip[:, :, KINECT_V1.mirror]) if words in p
+    ]
     assert [p for p in real_store(tmp_path / "mirror", lambda clip, _: clip * mirrored) if words in p]

@@ -1,4 +1,6 @@
-"""A store that lists others: opened without copying, read, embedded and trained on like a store of its own."""
+"""A store that lists others: opened without copying, read, embedded and trained on like a store of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ def test_a_listing_equals_a_copy_and_holds_no_frames(pair: tuple[Store, Store, P
     assert copied.columns.keys() == listed.columns.keys()
     for name, values in copied.columns.items():
         np.testing.assert_array_equal(listed.columns[name], values)
-    assert (listed.class_names, listed.splits, listed.absent) == (copied.class_names, copied.splits, copied.absent)
+    assert (listed.class_names, listed.splits, listed.absent) == (
+        copied.class_names,
+        copied.splits,
+        copied.absent,
+    )
     np.testing.assert_array_equal(np.asarray(listed.frames), copied.frames)
     for index in (0, 47, 48, 95):
         np.testing.assert_array_equal(listed.clip(index), copied.clip(index))

@@ -26,7 +26,9 @@ def test_stores_of_different_layouts_are_pooled_by_joint_name(tmp_path: Path) ->
     lists = Split("list", "name", ("clip01",), ("clip02",))
     splits = (xsub, lists, FewLabels("few", xsub, 0.5))
     one = make_store(tmp_path / "one", topology=KINECT_V1, splits=splits)
-    two = make_store(tmp_path / "two", clips=5, topology=KINECT_V2, persons=2, class_names=("sit", "wave", "jump"))
+    two = make_store(
+        tmp_path / "two", clips=5, topology=KINECT_V2, persons=2, class_names=("sit", "wave", "jump")
+    )
     merged = merge([one.path, two.path], tmp_path / "both", progress=False)
     assert (len(merged), merged.persons, merged.topology) == (17, 2, KINECT_V1)
     np.testing.assert_array_equal(merged.clip(3)[:, :1], one.clip(3))
@@ -94,7 +96,12 @@ def test_a_centred_store_does_not_count_its_centre_as_missing(tmp_path: Path) ->
 def test_arrays_in_memory_become_a_store(tmp_path: Path) -> None:
     arrays = [np.ones((4, 25, 3)), np.ones((2, 2, 25, 3), dtype=np.float64).tolist()]
     store = store_from_arrays(
-        tmp_path / "store", arrays, topology="kinect-v2", labels=[0, 1], class_names=["a", "b"], names=["x", "y"]
+        tmp_path / "store",
+        arrays,
+        topology="kinect-v2",
+        labels=[0, 1],
+        class_names=["a", "b"],
+        names=["x", "y"],
     )
     assert (store.persons, store.lengths.tolist(), store.labels.tolist()) == (2, [4, 2], [0, 1])
     assert store.names.tolist() == ["x", "y"]
@@ -114,7 +121,9 @@ def test_arrays_in_memory_become_a_store(tmp_path: Path) -> None:
         ([np.ones((4, 25, 3))] * 2, {"names": ["a", "a"]}, "two clips are called"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused_and_leave_nothing(arrays, settings, message: str, tmp_path: Path) -> None:
+def test_arrays_that_do_not_fit_are_refused_and_leave_nothing(
+    arrays, settings, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=message):
         store_from_arrays(tmp_path / "store", arrays, topology="kinect-v2", **settings)
     assert list(tmp_path.iterdir()) == []

@@ -21,11 +21,17 @@ def parts_of(store: Store, names: list[str]) -> list[tuple[set[int], set[int]]]:
 
 
 def anonymous(path: Path, windows: int = 1) -> Store:
-    """A store of two classes with 6 recordings each, no subjects, every recording cut into this many windows."""
+    """A store of two classes with 6 recordings each, no subjects, every recording cut into this many
+    windows.
+    """
     with StoreWriter(path, KINECT_V1, persons=1, class_names=["walk", "run"]) as writer:
         for number in range(12):
             for part in range(windows):
-                extra = {"recording": f"r{number}", "start": float(part), "end": part + 1.0} if windows > 1 else {}
+                extra = (
+                    {"recording": f"r{number}", "start": float(part), "end": part + 1.0}
+                    if windows > 1
+                    else {}
+                )
                 writer.add(Clip(np.ones((4, 1, 20, 3)), f"r{number}@{part}", number % 2, extra=extra))
     return open_store(path)
 
@@ -69,7 +75,9 @@ def test_stratified_folds_give_every_class_its_share(tmp_path: Path) -> None:
         ({"by": "stratified", "hold_out": ["1"]}, "hold no value out"),
     ],
 )
-def test_splits_that_cannot_be_made_say_why_and_change_nothing(settings: dict, message: str, tmp_path: Path) -> None:
+def test_splits_that_cannot_be_made_say_why_and_change_nothing(
+    settings: dict, message: str, tmp_path: Path
+) -> None:
     store = make_store(tmp_path / "store", splits=())
     with pytest.raises(InputError, match=message):
         make_splits(store.path, **settings)
@@ -105,7 +113,9 @@ def test_evaluation_without_splits_goes_by_subjects_where_they_are_known(tmp_pat
 
 
 @pytest.mark.parametrize("windows", [1, 3])
-def test_evaluation_without_subjects_goes_by_stratified_folds_of_recordings(windows: int, tmp_path: Path) -> None:
+def test_evaluation_without_subjects_goes_by_stratified_folds_of_recordings(
+    windows: int, tmp_path: Path
+) -> None:
     store = anonymous(tmp_path / "store", windows)
     rules, note = default_split(store)
     assert len(rules) == 5

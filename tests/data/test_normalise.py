@@ -192,7 +192,9 @@ def test_every_frame_is_turned_about_the_vertical_until_its_shoulders_lie_along_
     assert (line[seen, 0] > 0).all()
     np.testing.assert_allclose(found[..., 1], frames[..., 1])
     np.testing.assert_allclose(np.linalg.norm(found, axis=3), np.linalg.norm(frames, axis=3), rtol=1e-5)
-    same = normalise(np.stack([frames[1, :], np.stack([frames[1, 0], frames[2, 1]])]), KINECT_V2, ["yaw-frames"])
+    same = normalise(
+        np.stack([frames[1, :], np.stack([frames[1, 0], frames[2, 1]])]), KINECT_V2, ["yaw-frames"]
+    )
     np.testing.assert_allclose(found[2, 1], same[1, 1], atol=1e-5)
     np.testing.assert_allclose(normalise(np.zeros_like(frames), KINECT_V2, ["yaw-frames"]), 0)
 

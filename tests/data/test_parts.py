@@ -1,4 +1,6 @@
-"""A `prepare` that was killed resumes from where it was, gives the same store, and takes nothing over that has changed."""
+"""A `prepare` that was killed resumes from where it was, gives the same store, and takes nothing over that
+has changed.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ def interrupted(tree: Path, store: Path, monkeypatch: pytest.MonkeyPatch, files:
     return folder
 
 
-def test_what_was_half_written_is_read_again(tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_half_written_is_read_again(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = interrupted(tree, tmp_path / "store", monkeypatch)
     second = folder / "000001.safetensors"
     second.write_bytes(second.read_bytes()[:-1])
@@ -148,7 +152,10 @@ def test_nothing_is_taken_over_from_other_files_or_settings(
 
 
 def test_parts_leave_its_neighbours_alone(tmp_path: Path, tree: Path) -> None:
-    neighbours = [tmp_path / ".store.read-mine", tmp_path / ".store.read-0123456789abcdef.read-0123456789abcdef"]
+    neighbours = [
+        tmp_path / ".store.read-mine",
+        tmp_path / ".store.read-0123456789abcdef.read-0123456789abcdef",
+    ]
     for folder in neighbours:
         folder.mkdir()
     stale = tmp_path / ".store.read-0123456789abcdef"
@@ -158,7 +165,9 @@ def test_parts_leave_its_neighbours_alone(tmp_path: Path, tree: Path) -> None:
     assert not stale.exists()
 
 
-def test_an_error_or_a_full_disk_leaves_nothing(tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_or_a_full_disk_leaves_nothing(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InputError, match="line 1"):
         prepare("ntu", tree, tmp_path / "store", workers=1, strict=True, progress=False)
     assert not [path for path in kept(tmp_path) if path.is_dir()]
@@ -202,7 +211,9 @@ def test_a_killed_worker_costs_nothing_and_a_deadly_file_only_itself(tmp_path: P
     places = [str(tree), str(tmp_path / "store"), str(tmp_path / "died"), always, once]
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(script), *places]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}
+    )
     assert done.returncode == 0, done.stderr
     store = open_store(tmp_path / "store")
     assert len(store) == CLIPS - 1

@@ -1,4 +1,6 @@
-"""`prepare` gives a whole store or none, names what it leaves out, and does the same with one process and with many."""
+"""`prepare` gives a whole store or none, names what it leaves out, and does the same with one process and
+with many.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def test_wrong_use_is_said_before_anything_is_read(tmp_path: Path) -> None:
 
 def test_joints_are_mapped_by_name_onto_another_topology(tmp_path: Path) -> None:
     write_skeleton(tmp_path / "tree")
-    prepare("ntu", tmp_path / "tree", tmp_path / "store", topology="kinect-v1", normalisation=(), progress=False)
+    prepare(
+        "ntu", tmp_path / "tree", tmp_path / "store", topology="kinect-v1", normalisation=(), progress=False
+    )
     store = open_store(tmp_path / "store")
     assert store.topology == KINECT_V1
     np.testing.assert_array_equal(
@@ -123,7 +127,9 @@ def test_joints_are_mapped_by_name_onto_another_topology(tmp_path: Path) -> None
 
 
 def test_limit_takes_the_first_items(tmp_path: Path) -> None:
-    assert prepare("ntu", write_tree(tmp_path / "tree"), tmp_path / "store", limit=3, progress=False).clips == 3
+    assert (
+        prepare("ntu", write_tree(tmp_path / "tree"), tmp_path / "store", limit=3, progress=False).clips == 3
+    )
 
 
 class Stumbling:
@@ -164,12 +170,14 @@ def test_many_processes_make_the_same_store_as_one(tmp_path: Path) -> None:
 
 def run_in_background(tree: Path, store: Path, workers: int) -> subprocess.Popen:
     code = (
-        "from halp.data.ingest.prepare import prepare\n"
-        f"if __name__ == '__main__': prepare('ntu', {str(tree)!r}, {str(store)!r}, workers={workers}, progress=False)\n"
+        "from halp.data.ingest.prepare import prepare\nif __name__ == '__main__': prepare('ntu',"
+        f" {str(tree)!r}, {str(store)!r}, workers={workers}, progress=False)\n"
     )
     script = store.parent / "script.py"
     script.write_text(code)
-    return subprocess.Popen([sys.executable, str(script)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kills a process the POSIX way")
@@ -234,7 +242,9 @@ def test_memory_does_not_grow_with_the_data_set(tmp_path: Path) -> None:
     peaks = []
     for limit in (200, 2000):
         command = [sys.executable, "-c", code, str(tmp_path / f"store{limit}"), str(limit)]
-        peaks.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024)
+        peaks.append(
+            json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024
+        )
     assert peaks[1] < peaks[0] + 20  # MiB; the frames themselves are 34 MiB more
 
 
@@ -263,4 +273,6 @@ def test_wrong_reader_options_are_named(tmp_path: Path, options: dict[str, float
     with pytest.raises(InputError, match=words):
         prepare("coco17", tmp_path / "source", tmp_path / "store", options=options, progress=False)
     with pytest.raises(InputError, match="has no options"):
-        prepare("nw-ucla", tmp_path / "source", tmp_path / "store", options={"min_score": 0.5}, progress=False)
+        prepare(
+            "nw-ucla", tmp_path / "source", tmp_path / "store", options={"min_score": 0.5}, progress=False
+        )

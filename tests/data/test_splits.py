@@ -57,9 +57,13 @@ def test_the_folds_of_a_cross_validation_test_every_clip_once_and_keep_groups_to
     for settings in ({"column": "subject"}, {}, {"stratified": True}):
         tests = [fold.indices(COLUMNS)[1] for fold in k_fold("cv", 5, **settings)]
         assert sorted(np.concatenate(tests)) == list(range(100))
-    subjects = [set(COLUMNS["subject"][fold.indices(COLUMNS)[1]]) for fold in k_fold("cv", 5, column="subject")]
+    subjects = [
+        set(COLUMNS["subject"][fold.indices(COLUMNS)[1]]) for fold in k_fold("cv", 5, column="subject")
+    ]
     assert sum(map(len, subjects)) == 7
-    counts = [np.bincount(COLUMNS["label"][fold.indices(COLUMNS)[1]]) for fold in k_fold("cv", 5, stratified=True)]
+    counts = [
+        np.bincount(COLUMNS["label"][fold.indices(COLUMNS)[1]]) for fold in k_fold("cv", 5, stratified=True)
+    ]
     assert {int(count) for row in counts for count in row} == {4}
 
 

@@ -59,9 +59,15 @@ def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
         StoreWriter(tmp_path / "s", KINECT_V1, persons=1) as writer,
     ):
         list(map(writer.add, [Clip(frames, "a")] * 2))
-    with pytest.raises(InputError, match="25 joints"), StoreWriter(tmp_path / "s", KINECT_V1, persons=1) as writer:
+    with (
+        pytest.raises(InputError, match="25 joints"),
+        StoreWriter(tmp_path / "s", KINECT_V1, persons=1) as writer,
+    ):
         writer.add(Clip(np.ones((2, 1, 25, 3)), "a"))
-    with pytest.raises(InputError, match="no clip was left"), StoreWriter(tmp_path / "s", KINECT_V1, persons=1):
+    with (
+        pytest.raises(InputError, match="no clip was left"),
+        StoreWriter(tmp_path / "s", KINECT_V1, persons=1),
+    ):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -109,13 +115,18 @@ def test_frames_cut_short_are_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_opening_a_store_of_a_hundred_thousand_clips_costs_little_more_than_reading_its_index(tmp_path: Path) -> None:
+def test_opening_a_store_of_a_hundred_thousand_clips_costs_little_more_than_reading_its_index(
+    tmp_path: Path,
+) -> None:
     path = make_store(tmp_path / "store", clips=1).path
     count = 100_000
     index = {
         "name": [f"S001C001P001R001A{number:06}" for number in range(count)],
         "length": [1] * count,
-        **{column: [number % 60 for number in range(count)] for column in ("label", "subject", "camera", "setup")},
+        **{
+            column: [number % 60 for number in range(count)]
+            for column in ("label", "subject", "camera", "setup")
+        },
     }
     (path / "index.json").write_text(json.dumps(index))
     np.save(path / "frames.npy", np.zeros((count, 1, 20, 3), dtype=np.float32))
@@ -163,7 +174,9 @@ def test_frames_have_the_times_of_the_recording_and_those_left_out_keep_theirs(t
     assert (store.spans.tolist(), store.lengths.tolist()) == ([6, 4, 4, 4], [4, 4, 4, 4])
 
 
-@pytest.mark.parametrize("extra", [{}, {"recording": 3, "start": 7, "end": 9}, {"recording": "a", "start": 7.0}])
+@pytest.mark.parametrize(
+    "extra", [{}, {"recording": 3, "start": 7, "end": 9}, {"recording": "a", "start": 7.0}]
+)
 def test_words_of_earlier_versions_are_not_taken_for_times(extra: dict, tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "store", KINECT_V1, persons=1) as writer:
         writer.add(Clip(FRAMES, "one", extra=extra))
@@ -173,7 +186,9 @@ def test_words_of_earlier_versions_are_not_taken_for_times(extra: dict, tmp_path
 
 
 def test_store_says_what_it_was_made_of(tmp_path: Path) -> None:
-    with StoreWriter(tmp_path / "a", KINECT_V1, persons=2, normalisation=["centre"], origin={"by": "hand"}) as writer:
+    with StoreWriter(
+        tmp_path / "a", KINECT_V1, persons=2, normalisation=["centre"], origin={"by": "hand"}
+    ) as writer:
         writer.add(Clip(FRAMES, "one"))
         writer.manifest = {"kept": ["é"]}
     with StoreWriter(tmp_path / "b", KINECT_V1, persons=1) as writer:
@@ -184,7 +199,11 @@ def test_store_says_what_it_was_made_of(tmp_path: Path) -> None:
     assert (one.header["origin"], one.header["format"]) == ({"by": "hand"}, 1)
     assert (one.manifest(), other.manifest()) == ({"kept": ["é"]}, {})
     assert "é" in (tmp_path / "a" / "manifest.json").read_text(encoding="utf-8")
-    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["frames.npy", "index.json", "store.json"]
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == [
+        "frames.npy",
+        "index.json",
+        "store.json",
+    ]
     (tmp_path / "a" / "manifest.json").write_text('{"dropped": 3}')
     with pytest.raises(InputError, match=r"manifest\.json"):
         one.manifest()
@@ -278,7 +297,8 @@ class FullDisk:
 
 
 @pytest.mark.parametrize(
-    ("writes", "words"), [(0, "nothing was left behind"), (1, "could not be written"), (9, "could not be written")]
+    ("writes", "words"),
+    [(0, "nothing was left behind"), (1, "could not be written"), (9, "could not be written")],
 )
 def test_full_disk_is_said_and_leaves_nothing(writes: int, words: str, tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store", KINECT_V1, persons=1)
@@ -333,7 +353,9 @@ def test_split_is_saved_once_replaced_when_asked_and_refused_where_a_part_is_emp
         open_store(path).split("mien")
     with pytest.raises(InputError, match="there is no store"):
         add_split(tmp_path / "nothing", first)
-    assert not [item for item in tmp_path.iterdir() if "nothing" in item.name]  # no lock beside what is not a store
+    assert not [
+        item for item in tmp_path.iterdir() if "nothing" in item.name
+    ]  # no lock beside what is not a store
 
 
 def test_split_that_cannot_be_saved_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

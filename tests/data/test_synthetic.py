@@ -77,7 +77,9 @@ def test_full_data_set_has_every_class_subject_camera_and_repetition_once() -> N
     assert len(clips) == len(keys) == len(ACTIONS) * 2 * 3 * 2
     assert {key[1:] for key in keys} == {(s, c, r) for s in (1, 2) for c in (1, 2, 3) for r in (1, 2)}
     for clip in clips:
-        name = f"S001C{clip.camera:03d}P{clip.subject:03d}R{clip.extra['repetition']:03d}A{clip.label + 1:03d}"
+        name = (
+            f"S001C{clip.camera:03d}P{clip.subject:03d}R{clip.extra['repetition']:03d}A{clip.label + 1:03d}"
+        )
         assert clip.name == name
 
 
@@ -153,7 +155,9 @@ def test_feet_keep_to_the_floor_and_knees_bend_ahead(label: int) -> None:
     for side in ("left", "right"):
         knee = part[f"knee_{side}"] - (part[f"hip_{side}"] + part[f"ankle_{side}"]) / 2
         thigh, shin = (part[f"knee_{side}"] - part[f"{end}_{side}"] for end in ("hip", "ankle"))
-        straight = (thigh * -shin).sum(axis=-1) > 0.95 * np.linalg.norm(thigh, axis=-1) * np.linalg.norm(shin, axis=-1)
+        straight = (thigh * -shin).sum(axis=-1) > 0.95 * np.linalg.norm(thigh, axis=-1) * np.linalg.norm(
+            shin, axis=-1
+        )
         assert (((knee * ahead).sum(axis=-1) > 0) | straight).all()
 
 
@@ -167,7 +171,9 @@ def test_store_keeps_the_normalised_clips(tmp_path: Path) -> None:
     assert store.header["origin"]["seed"] == 1
     for index, clip in enumerate(islice(synthetic_clips(subjects=4, seed=1), 96)):
         persons = clip.shape[1]
-        np.testing.assert_array_equal(store.clip(index)[:, :persons], normalise(clip.frames, KINECT_V2, AUTHORS))
+        np.testing.assert_array_equal(
+            store.clip(index)[:, :persons], normalise(clip.frames, KINECT_V2, AUTHORS)
+        )
         assert not store.clip(index)[:, persons:].any()
     train, test = store.split("xsub")
     assert set(store.subjects[train]) == {1, 3}

@@ -1,4 +1,6 @@
-"""Labels, subjects, cameras and further columns come from a table, from a pattern of paths, or from folders."""
+"""Labels, subjects, cameras and further columns come from a table, from a pattern of paths, or from
+folders.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,12 @@ def names(store: Store) -> list[str]:
             "ben/walk/take 1.bvh,walk,9",
             "ben/run/take 1.bvh,run,9",
         ],
-        ["anna/walk/take 1,walk,7", "./anna/run/take 1,run,7", "ben\\walk\\take 1,walk,9", "ben/run/take 1,run,9"],
+        [
+            "anna/walk/take 1,walk,7",
+            "./anna/run/take 1,run,7",
+            "ben\\walk\\take 1,walk,9",
+            "ben/run/take 1,run,9",
+        ],
     ],
     ids=["paths", "names"],
 )
@@ -97,7 +104,8 @@ def test_clips_without_a_row_are_counted_and_unlabelled(own: Path) -> None:
 def test_windows_share_the_row_of_their_recording(own: Path) -> None:
     table = own.parent / "meta.csv"
     table.write_text(
-        "name,label\n" + "".join(f"{who}/{what}/take 1,{what}\n" for who in ("anna", "ben") for what in ("walk", "run"))
+        "name,label\n"
+        + "".join(f"{who}/{what}/take 1,{what}\n" for who in ("anna", "ben") for what in ("walk", "run"))
     )
     store = made(own, labels=table, window=1, fps=1)
     assert len(store) == 8
@@ -169,7 +177,9 @@ def tagged(source: Path, table: str) -> tuple[dict[str, str], list[str], list[st
     path = source.parent / "tagged"
     manifest = prepare("arrays", source, path, labels=labels, options=options, overwrite=True, progress=False)
     store = open_store(path)
-    by_name = {name: store.class_names[label] if label >= 0 else "" for name, label in zip(store.names, store.labels)}
+    by_name = {
+        name: store.class_names[label] if label >= 0 else "" for name, label in zip(store.names, store.labels)
+    }
     return by_name, store.class_names, manifest.notes
 
 
@@ -268,7 +278,9 @@ def test_folders_name_the_classes_of_long_tables_too(tmp_path: Path) -> None:
     for label in ("wave", "squat"):
         (tmp_path / "recordings" / label).mkdir(parents=True)
         rows = [
-            f"{label}1,{frame},{joint},1,{frame},2" for frame in range(3) for joint in ("head", "neck", "hip_center")
+            f"{label}1,{frame},{joint},1,{frame},2"
+            for frame in range(3)
+            for joint in ("head", "neck", "hip_center")
         ]
         (tmp_path / "recordings" / label / "one.csv").write_text("\n".join(["clip,frame,joint,x,y,z", *rows]))
     manifest = prepare("auto", tmp_path / "recordings", tmp_path / "store", progress=False)

@@ -41,7 +41,9 @@ def test_clips_are_mapped_onto_it_and_arrays_take_it(tmp_path: Path) -> None:
     assert not store.clip(0)[:, 0, 1].any()
     np.save(tmp_path / "a.npy", np.ones((4, 3, 2)))
     options = {"topology": str(tmp_path / "rat.toml")}
-    prepare("auto", tmp_path / "a.npy", tmp_path / "arrays", options=options, normalisation=(), progress=False)
+    prepare(
+        "auto", tmp_path / "a.npy", tmp_path / "arrays", options=options, normalisation=(), progress=False
+    )
     assert open_store(tmp_path / "arrays").topology.joints == ("nose", "hip_left", "hip_right")
 
 
@@ -71,6 +73,8 @@ def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
 
 
 def test_a_file_of_far_too_many_joints_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
-    (tmp_path / "many.toml").write_text("joints = [" + ", ".join(f'"j{number}"' for number in range(90_000)) + "]")
+    (tmp_path / "many.toml").write_text(
+        "joints = [" + ", ".join(f'"j{number}"' for number in range(90_000)) + "]"
+    )
     with pytest.raises(InputError, match="far more joints than the 500"):
         read_topology(tmp_path / "many.toml")

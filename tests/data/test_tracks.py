@@ -1,4 +1,6 @@
-"""Tracks of people against known truth: crossing, leaving, gaps, cuts and false detections, without any pose estimator."""
+"""Tracks of people against known truth: crossing, leaving, gaps, cuts and false detections, without any pose
+estimator.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ def film(
             if unseen(person, time):
                 continue
             stride = 0.05 * np.sin(2 * np.pi * time + np.arange(17) + person)[:, None]
-            body = (TEMPLATE + stride) * sizes[person] + places[person][frame] + random.normal(scale=1.0, size=(17, 2))
+            body = (
+                (TEMPLATE + stride) * sizes[person]
+                + places[person][frame]
+                + random.normal(scale=1.0, size=(17, 2))
+            )
             frames.append(frame)
             joints.append(body)
             look.append(np.clip(clothes[person] + random.normal(scale=2.0, size=24), 0, 255))
@@ -75,7 +81,9 @@ def mistakes(found: Detections, truth: npt.NDArray[np.int64]) -> int:
     second=st.floats(60, 200),
     beside=st.floats(0, 40),
 )
-def test_two_people_who_cross_stay_who_they_are(seed: int, first: float, second: float, beside: float) -> None:
+def test_two_people_who_cross_stay_who_they_are(
+    seed: int, first: float, second: float, beside: float
+) -> None:
     # they meet in the middle of five seconds; while one hides the other, one of the two is not seen
     ways = [walk(500 - 2.5 * first, first), walk(500 + 2.5 * second, -second, 200 + beside)]
 
@@ -102,13 +110,19 @@ def test_people_are_the_same_after_a_gap_in_which_nobody_is_seen(seed: int, gap:
 def test_a_person_who_leaves_and_returns_in_the_same_clothes_is_the_same(seed: int, away: float) -> None:
     ways = [walk(300, 0.0), walk(600, 10.0)]
     found = film(
-        ways, 4 + away, seed=seed, looks=True, unseen=lambda person, time: person == 1 and 2 <= time < 2 + away
+        ways,
+        4 + away,
+        seed=seed,
+        looks=True,
+        unseen=lambda person, time: person == 1 and 2 <= time < 2 + away,
     )
     assert mistakes(*found) == 0
 
 
 def test_a_person_who_leaves_is_absent_while_the_other_stays_who_he_is() -> None:
-    found, truth = film([walk(300, 0.0), walk(600, 0.0)], 6, unseen=lambda person, time: person == 1 and time >= 2)
+    found, truth = film(
+        [walk(300, 0.0), walk(600, 0.0)], 6, unseen=lambda person, time: person == 1 and time >= 2
+    )
     tracks = track_people(found)
     assert [len(rows) for rows in tracks] == [180, 60]
     assert [set(truth[rows].tolist()) for rows in tracks] == [{0}, {1}]
@@ -124,7 +138,9 @@ def test_after_a_cut_people_are_told_apart_by_their_clothes(seed: int) -> None:
 
 
 def test_somebody_else_who_appears_far_away_a_moment_later_is_somebody_else() -> None:
-    found, _ = film([walk(100, 0.0), walk(900, 0.0)], 4, unseen=lambda person, time: (time < 2) == (person == 1))
+    found, _ = film(
+        [walk(100, 0.0), walk(900, 0.0)], 4, unseen=lambda person, time: (time < 2) == (person == 1)
+    )
     assert len(track_people(found)) == 2
 
 

@@ -106,7 +106,9 @@ def test_a_dtype_cannot_be_turned_into_one_of_objects(tmp_path: Path) -> None:
     # The state of a dtype could clear the flag that says "objects", and bytes would be taken for addresses.
     state = (3, "|", None, None, None, -1, -1, 63)
     dtype = Evil(np.dtype, ("O8", False, True), state)
-    array = Evil(np._core.multiarray._reconstruct, (np.ndarray, (0,), b"b"), (1, (1,), dtype, False, b"A" * 8))
+    array = Evil(
+        np._core.multiarray._reconstruct, (np.ndarray, (0,), b"b"), (1, (1,), dtype, False, b"A" * 8)
+    )
     path = tmp_path / "a.pkl"
     path.write_bytes(pickle.dumps(array))
     with pytest.raises(InputError, match="array of objects is damaged"):
@@ -115,8 +117,18 @@ def test_a_dtype_cannot_be_turned_into_one_of_objects(tmp_path: Path) -> None:
 
 def test_an_array_with_too_few_bytes_or_a_wrong_shape_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.pkl"
-    for shape, raw in (((1000,), b"12345678"), ((-1,), b"12345678"), ((2**50,), b""), ("x", b""), ((1,), "snowman ☃")):
-        parts = (np._core.multiarray._reconstruct, (np.ndarray, (0,), b"b"), (1, shape, np.dtype("f8"), False, raw))
+    for shape, raw in (
+        ((1000,), b"12345678"),
+        ((-1,), b"12345678"),
+        ((2**50,), b""),
+        ("x", b""),
+        ((1,), "snowman ☃"),
+    ):
+        parts = (
+            np._core.multiarray._reconstruct,
+            (np.ndarray, (0,), b"b"),
+            (1, shape, np.dtype("f8"), False, raw),
+        )
         path.write_bytes(pickle.dumps(Evil(*parts)))
         with pytest.raises(InputError):
             load_pickle(path)

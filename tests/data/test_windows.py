@@ -41,7 +41,9 @@ def test_windows_are_equally_long_in_order_and_reach_the_last_frame(
         covered = np.zeros(length, dtype=bool)
         for start, end in found:
             covered[start:end] = True
-        assert covered.sum() >= length - len(found)  # rounding may leave single frames between windows that only touch
+        assert covered.sum() >= length - len(
+            found
+        )  # rounding may leave single frames between windows that only touch
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,14 @@ def write_recording(folder: Path, frames: int = 90, name: str = "walk") -> Path:
 def test_prepare_cuts_windows_that_know_their_recording(tmp_path: Path) -> None:
     write_recording(tmp_path / "own")
     prepare(
-        "auto", tmp_path / "own", tmp_path / "store", window=1, stride=0.5, fps=30, normalisation=(), progress=False
+        "auto",
+        tmp_path / "own",
+        tmp_path / "store",
+        window=1,
+        stride=0.5,
+        fps=30,
+        normalisation=(),
+        progress=False,
     )
     store = open_store(tmp_path / "store")
     found = spans(store)
@@ -86,7 +95,15 @@ def test_prepare_cuts_windows_that_know_their_recording(tmp_path: Path) -> None:
 
 def test_windows_are_normalised_one_by_one(tmp_path: Path) -> None:
     write_recording(tmp_path / "own")
-    prepare("auto", tmp_path / "own", tmp_path / "store", window=1, fps=30, normalisation=("centre",), progress=False)
+    prepare(
+        "auto",
+        tmp_path / "own",
+        tmp_path / "store",
+        window=1,
+        fps=30,
+        normalisation=("centre",),
+        progress=False,
+    )
     store = open_store(tmp_path / "store")
     assert all(not store.clip(clip)[:, :, 0].any() for clip in range(3))
 
@@ -130,7 +147,7 @@ def test_recordings_come_alike_from_files_and_from_a_store(tmp_path: Path) -> No
     assert [one.recording for one in files] == ["run", "run", "walk", "walk", "walk", "walk", "walk"]
     for one, other in zip(files, kept):
         np.testing.assert_array_equal(one.frames, other.frames)
-    (run, walk) = open_source(tmp_path / "store").clips()
+    run, walk = open_source(tmp_path / "store").clips()
     assert (_span(run), walk.shape) == (("run", 0.0, pytest.approx(40 / 30)), (90, 1, 4, 3))
 
 
@@ -165,5 +182,5 @@ def test_a_squeezed_recording_draws_a_warning() -> None:
 
 def test_a_clip_cut_twice_keeps_the_first_recording() -> None:
     clip = Clip(np.ones((90, 1, 20, 3)), "a", fps=30, recording="long", start=10)
-    (first, *_, last) = WindowSettings(1, 1).cut(clip)
+    first, *_, last = WindowSettings(1, 1).cut(clip)
     assert (first.recording, first.start, last.start, last.name) == ("long", 10, 12, "a@12.00")

@@ -1,4 +1,6 @@
-"""Encoders on the CPU without gradients: rows of numbers side by side give what a graph of torch operations gives."""
+"""Encoders on the CPU without gradients: rows of numbers side by side give what a graph of torch operations
+gives.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_vectors_of_shipped_encoders_are_those_of_the_graph_in_parts_of_any_size
     encoder = halp.load_encoder(name)
     batch = movements(5, 64, encoder.topology.dimensions)
     expected, exact = by_graph(encoder, batch), by_graph(copy.deepcopy(encoder).double(), batch.double())
-    rounding, largest = (float(x.abs().max()) for x in (expected - exact, exact))  # of the graph, in single precision
+    rounding, largest = (
+        float(x.abs().max()) for x in (expected - exact, exact)
+    )  # of the graph, in single precision
     assert rounding < 1e-4 * largest
     with torch.inference_mode():
         for bodies in (kernel_fusion.BODIES, 2):

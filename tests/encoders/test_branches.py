@@ -1,4 +1,6 @@
-"""The two-branch encoder: plain loops as reference, joints known by name, missing joints, absent persons, whole runs."""
+"""The two-branch encoder: plain loops as reference, joints known by name, missing joints, absent persons,
+whole runs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def made(topology: Topology = KINECT_V1, frames: int = 8, seed: int = 0) -> Bran
     return encoder.eval()
 
 
-def clips(number: int, frames: int = 8, persons: int = 1, seed: int = 1, topology: Topology = KINECT_V1) -> Tensor:
+def clips(
+    number: int, frames: int = 8, persons: int = 1, seed: int = 1, topology: Topology = KINECT_V1
+) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
     found = torch.randn(number, frames, persons, len(topology), topology.dimensions, generator=draw) + 0.5
     found[:, :, :, topology.index(topology.centre)] = 0
@@ -58,11 +62,15 @@ def slow_attention(block: TransformerBlock, tokens: list[Tensor], visible: list[
     return result
 
 
-def slow_branch(branch: Branch, firsts: list[list[Tensor]], places: Tensor, visible: list[int]) -> list[Tensor]:
+def slow_branch(
+    branch: Branch, firsts: list[list[Tensor]], places: Tensor, visible: list[int]
+) -> list[Tensor]:
     """A branch from what the first layer of each modality gave for every token."""
     tokens = []
     for number, place in enumerate(places):
-        embedded = [nn.Sequential(*embed[1:])(first[number]) for embed, first in zip(branch.embeddings, firsts)]
+        embedded = [
+            nn.Sequential(*embed[1:])(first[number]) for embed, first in zip(branch.embeddings, firsts)
+        ]
         tokens.append(branch.fuse(sum(embedded) / 3) + place)
     for block in branch.blocks:
         tokens = slow_attention(block, tokens, visible)
@@ -88,8 +96,12 @@ def slowly(encoder: BranchesEncoder, body: Tensor, topology: Topology, missing: 
     for modality, x in enumerate(values):
         named = encoder.frame_branch.embeddings[modality][0]
         rows = [NAMES.index(joint) for joint in topology.joints]
-        frame_firsts.append([named.bias + sum(x[t, v] @ named.weight[rows[v]] for v in there) for t in range(len(x))])
-        joint_firsts.append([encoder.joint_branch.embeddings[modality][0](x[:, v].flatten()) for v in range(len(rows))])
+        frame_firsts.append(
+            [named.bias + sum(x[t, v] @ named.weight[rows[v]] for v in there) for t in range(len(x))]
+        )
+        joint_firsts.append(
+            [encoder.joint_branch.embeddings[modality][0](x[:, v].flatten()) for v in range(len(rows))]
+        )
     frames = slow_branch(encoder.frame_branch, frame_firsts, encoder.times, list(range(len(body))))
     joints = slow_branch(encoder.joint_branch, joint_firsts, encoder.joint_names.weight[rows], there)
     thirds = [frames[len(body) * i // 3 : -(-len(body) * (i + 1) // 3)] for i in range(3)]
@@ -100,7 +112,9 @@ def slowly(encoder: BranchesEncoder, body: Tensor, topology: Topology, missing: 
 
 @torch.no_grad()
 @pytest.mark.parametrize("frames", [1, 3, 8])
-@pytest.mark.parametrize("missing", [[], ["elbow_left", "spine", "head"], ["hip_right", "knee_right", "ankle_right"]])
+@pytest.mark.parametrize(
+    "missing", [[], ["elbow_left", "spine", "head"], ["hip_right", "knee_right", "ankle_right"]]
+)
 def test_features_are_those_of_plain_loops(frames: int, missing: list[str]) -> None:
     topology = get_topology("body-16")
     encoder, batch = made(topology, frames), clips(2, frames, seed=2, topology=topology)
@@ -115,7 +129,9 @@ def test_joints_in_another_order_with_their_names_give_the_same_features() -> No
     encoder, batch = made(), clips(3, seed=3)
     order = torch.randperm(20, generator=torch.Generator().manual_seed(4)).tolist()
     parents = tuple(order.index(KINECT_V1.parents[joint]) for joint in order)
-    other = replace(KINECT_V1, name="shuffled", joints=tuple(KINECT_V1.joints[v] for v in order), parents=parents)
+    other = replace(
+        KINECT_V1, name="shuffled", joints=tuple(KINECT_V1.joints[v] for v in order), parents=parents
+    )
     shuffled = made(other, seed=9)
     shuffled.load_state_dict(encoder.state_dict())
     assert torch.allclose(shuffled(batch[:, :, :, order]), encoder(batch), atol=1e-5)
@@ -140,7 +156,9 @@ def test_every_joint_of_every_topology_has_a_row_of_its_own_name() -> None:
         topology = get_topology(name)
         rows = [NAMES[row] for row in name_rows(topology)]
         if name in ("mhr-70", "smplx-55"):  # fingers share the rows of other joints of their side
-            assert all(row == joint or row.startswith("other") for row, joint in zip(rows, topology.joints)), name
+            assert all(
+                row == joint or row.startswith("other") for row, joint in zip(rows, topology.joints)
+            ), name
         else:
             assert rows == list(topology.joints), name
     sizes = {name: {key: value.shape for key, value in made(get_topology(name)).state_dict().items()}
@@ -163,7 +181,8 @@ def test_a_part_that_one_person_lacks_is_read_from_the_other() -> None:
     encoder, pair = made(), clips(3, persons=2, seed=7)
     pair[:, :, 0, KINECT_V1.body_parts["arm_left"]] = 0
     arm = slice(
-        (4 + list(KINECT_V1.body_parts).index("arm_left")) * 8, (5 + list(KINECT_V1.body_parts).index("arm_left")) * 8
+        (4 + list(KINECT_V1.body_parts).index("arm_left")) * 8,
+        (5 + list(KINECT_V1.body_parts).index("arm_left")) * 8,
     )
     assert torch.allclose(encoder(pair)[:, arm], encoder(pair[:, :, 1:])[:, arm], atol=1e-6)
     assert not encoder(pair[:, :, :1])[:, arm].any()
@@ -222,7 +241,9 @@ def test_a_package_and_its_onnx_file_give_the_same_features(tmp_path: Path) -> N
     pytest.importorskip("onnxruntime")
     architecture = EncoderSettings("branches", frames=8, **SIZES).to_plain()
     packaged = PretrainedEncoder(made(), KINECT_V1, persons=2, frames=8, architecture=architecture).eval()
-    loaded = load_encoder(export(packaged, tmp_path / "package", onnx=True))  # export compares ONNX with torch
+    loaded = load_encoder(
+        export(packaged, tmp_path / "package", onnx=True)
+    )  # export compares ONNX with torch
     batch = clips(4, persons=2, seed=5)
     assert torch.equal(loaded(batch), packaged(batch))
 
@@ -231,7 +252,9 @@ def test_a_package_and_its_onnx_file_give_the_same_features(tmp_path: Path) -> N
 def test_recipes_train_resume_exactly_and_load_again(
     recipe: str, tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
-    common = [one for one in tiny if not one.startswith("encoder.") and (recipe[0] == "s" or "halp." not in one)]
+    common = [
+        one for one in tiny if not one.startswith("encoder.") and (recipe[0] == "s" or "halp." not in one)
+    ]
     settings = load_recipe(recipe, (*common, *TINY, "saving.checkpoint_steps=2"))
     whole = pretrain(settings, store, tmp_path / "whole", progress=False)
     pretrain(settings, store, tmp_path / "parts", until=1, progress=False)
@@ -239,14 +262,18 @@ def test_recipes_train_resume_exactly_and_load_again(
     assert jobs.final_files(whole.path) == jobs.final_files(parts.path)
     assert load_encoder(whole.path)(torch.randn(2, 12, store.persons, 25, 3)).shape == (2, 80)
     with pytest.raises(InputError, match=r"views\.frames and encoder\.frames"):
-        pretrain(load_recipe(recipe, (*common, *TINY, "views.frames=10")), store, tmp_path / "x", progress=False)
+        pretrain(
+            load_recipe(recipe, (*common, *TINY, "views.frames=10")), store, tmp_path / "x", progress=False
+        )
 
 
 def test_lower_precision_trains_to_about_the_same_loss(tmp_path: Path, store: Store) -> None:
     small = ("epochs=1", "batch_size=48", "views.frames=12", "contrast.queue=32", "contrast.dimension=16")
     settings = load_recipe("cpu-branches", (*small, *TINY))
     whole, half = (
-        pretrain(settings, store, tmp_path / precision, progress=False, accelerator="cpu", precision=precision)
+        pretrain(
+            settings, store, tmp_path / precision, progress=False, accelerator="cpu", precision=precision
+        )
         for precision in ("32-true", "bf16-mixed")
     )
     assert half.metrics()[0]["loss"] == pytest.approx(whole.metrics()[0]["loss"], rel=0.05)

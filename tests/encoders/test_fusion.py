@@ -1,4 +1,6 @@
-"""The fusion encoder: a plain torch GRU as reference, missing joints and absent persons, and its fitted projection."""
+"""The fusion encoder: a plain torch GRU as reference, missing joints and absent persons, and its fitted
+projection.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def slowly(encoder: FusionEncoder, body: Tensor) -> Tensor:
     for forward, backward in encoder.layers:  # type: ignore[misc]
         x = torch.cat([forward(x[None])[0][0], backward(x.flip(0)[None])[0][0].flip(0)], 1)
         thirds = [x[len(x) * i // 3 : -(-len(x) * (i + 1) // 3)] for i in range(3)]
-        features += [torch.cat([part.mean(0) for part in thirds]), torch.cat([part.max(0).values for part in thirds])]
+        features += [
+            torch.cat([part.mean(0) for part in thirds]),
+            torch.cat([part.max(0).values for part in thirds]),
+        ]
     return torch.cat(features)
 
 
@@ -159,7 +164,9 @@ def test_geometry_is_distances_and_cosines_written_out_and_no_rotation_changes_i
     assert torch.allclose(turned[:, :, width:], streams[:, :, width:], atol=1e-5)
     inputs = encoder.inputs(body)
     plain = (streams - encoder.input_norm.running_mean) / (encoder.input_norm.running_var + 1e-5).sqrt()
-    assert torch.allclose(inputs[:, :, width : width + 105], 0.5 * plain[:, :, width : width + 105], atol=1e-4)
+    assert torch.allclose(
+        inputs[:, :, width : width + 105], 0.5 * plain[:, :, width : width + 105], atol=1e-4
+    )
     assert torch.allclose(inputs[:, :, width + 105 :], 2 * plain[:, :, width + 105 :], atol=1e-4)
 
 

@@ -48,7 +48,11 @@ def test_causal_encoder_reproduces_the_authors_features(shared: Path) -> None:
         kind, _, place = name.rpartition("_l")
         layer, _, reverse = place.partition("_")
         state[f"layers.{layer}.{1 if reverse else 0}.{kind}_l0"] = value
-    norm = {name.removeprefix("encoder_q."): value for name, value in saved.items() if "encoder_q.input_norm" in name}
+    norm = {
+        name.removeprefix("encoder_q."): value
+        for name, value in saved.items()
+        if "encoder_q.input_norm" in name
+    }
     encoder.load_state_dict(state | norm)
     clips = torch.from_numpy(reference["x"]).permute(0, 2, 4, 3, 1)
     with torch.no_grad():
@@ -132,9 +136,13 @@ def test_pooling_over_thirds_keeps_beginning_middle_and_end_apart() -> None:
     assert encoder(clips[:, :1]).isfinite().all()
 
 
-@pytest.mark.parametrize(("pooling", "times"), [("max", 1), ("mean+max", 2), ("thirds", 3), ("thirds-max", 3)])
+@pytest.mark.parametrize(
+    ("pooling", "times"), [("max", 1), ("mean+max", 2), ("thirds", 3), ("thirds-max", 3)]
+)
 @pytest.mark.parametrize("frames", [3, 7, 32])
-def test_poolings_reduce_the_feature_map_as_a_loop_over_frames_does(pooling: str, times: int, frames: int) -> None:
+def test_poolings_reduce_the_feature_map_as_a_loop_over_frames_does(
+    pooling: str, times: int, frames: int
+) -> None:
     torch.manual_seed(0)
     encoder = GRUEncoder(12, GRUSettings(5, 2, pooling=pooling))
     x = torch.randn(4, frames, 10)

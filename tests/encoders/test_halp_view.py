@@ -1,4 +1,6 @@
-"""The shipped encoder of 2D poses: any layout, pixel size, direction of y and frame rate, and above all any camera."""
+"""The shipped encoder of 2D poses: any layout, pixel size, direction of y and frame rate, and above all any
+camera.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,18 @@ def seen_from(degrees: float, clip: np.ndarray) -> np.ndarray:
 
 
 def in_layout(name: str, points: np.ndarray) -> np.ndarray:
-    """The same body with the joints of another layout; what a layout has more lies at the head or the nearest limb."""
+    """The same body with the joints of another layout; what a layout has more lies at the head or the nearest
+    limb.
+    """
     near = {"nose": "head", "eye": "head", "ear": "head", "mouth": "head", "neck": "shoulder_center"}
-    stand_in = {"pinky": "wrist", "index": "wrist", "thumb": "wrist", "heel": "ankle", "foot": "ankle", "toe": "ankle"}
+    stand_in = {
+        "pinky": "wrist",
+        "index": "wrist",
+        "thumb": "wrist",
+        "heel": "ankle",
+        "foot": "ankle",
+        "toe": "ankle",
+    }
     chosen = []
     for joint in get_topology(name).joints:
         word, side = joint.split("_")[0], joint.rpartition("_")[2]
@@ -64,10 +75,14 @@ def test_layouts_of_estimators_are_read_by_joint_names(encoder: PretrainedEncode
     assert likeness(vector, expected) > max(0.6, likeness(vector, different) + 0.25)
 
 
-def test_the_same_movement_from_another_camera_is_nearer_than_another_movement(encoder: PretrainedEncoder) -> None:
+def test_the_same_movement_from_another_camera_is_nearer_than_another_movement(
+    encoder: PretrainedEncoder,
+) -> None:
     seeds, angles = range(6), (0, 60)
     first, second = (
-        halp.embed(encoder, [seen_from(angle, walker(seed=seed)) for seed in seeds], compact=True, progress=False)
+        halp.embed(
+            encoder, [seen_from(angle, walker(seed=seed)) for seed in seeds], compact=True, progress=False
+        )
         for angle in angles
     )
     mean = np.concatenate([first, second]).mean(0)
@@ -79,7 +94,9 @@ def test_missing_legs_and_gaps_are_defined(encoder: PretrainedEncoder) -> None:
     points = seen_from(0, walker())
     gaps, upper = points.copy(), points.copy()
     gaps[10:14, :, BODY.index("wrist_left")] = 0
-    upper[:, :, [BODY.index(f"{joint}_{side}") for joint in ("knee", "ankle") for side in ("left", "right")]] = 0
+    upper[
+        :, :, [BODY.index(f"{joint}_{side}") for joint in ("knee", "ankle") for side in ("left", "right")]
+    ] = 0
     whole, gap, legless = halp.embed(encoder, [points, gaps, upper], progress=False)
     assert np.isfinite(legless).all()
     assert likeness(whole, gap) > 0.95

@@ -1,4 +1,6 @@
-"""The encoder of halp-base: kernel shares against plain loops, fitted biases, missing joints, absent persons, packages."""
+"""The encoder of halp-base: kernel shares against plain loops, fitted biases, missing joints, absent persons,
+packages.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def made() -> KernelFusionEncoder:
 
 
 def slowly(shares: KernelShares, series: Tensor) -> Tensor:
-    """Shares and mean excesses of one series `(T, channels)`, number by number; near the bias a frame counts in part."""
+    """Shares and mean excesses of one series `(T, channels)`, number by number; near the bias a frame counts
+    in part.
+    """
     parts, excesses = [], []
     for number in range(len(DILATIONS) * len(PLACES)):
         dilation, places = DILATIONS[number // len(PLACES)], PLACES[number % len(PLACES)]
@@ -214,7 +218,9 @@ def test_an_encoder_with_invariance_is_that_without_it_shrunk(tmp_path: Path) ->
 def test_the_shipped_encoder_is_trained_further_and_only_its_gru_moves(tmp_path: Path) -> None:
     base = halp.load_encoder("halp-base")
     draw = np.random.default_rng(0)
-    with StoreWriter(tmp_path / "store", base.topology, persons=1, normalisation=base.normalisation) as writer:
+    with StoreWriter(
+        tmp_path / "store", base.topology, persons=1, normalisation=base.normalisation
+    ) as writer:
         for number in range(8):
             frames = draw.normal(size=(70, 1, len(base.topology), 3)).astype(np.float32)
             writer.add(Clip(frames, f"clip{number}", label=number % 2))

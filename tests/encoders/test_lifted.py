@@ -35,7 +35,9 @@ def test_depth_does_not_count_and_an_absent_person_changes_nothing() -> None:
     flat, deep = small(FLAT), small(SPACE)
     points = clips()
     points[:, :, 1] = 0
-    behind = torch.cat([points, torch.randn(*points.shape[:4], 1) * (points != 0).any(-1, keepdim=True)], dim=-1)
+    behind = torch.cat(
+        [points, torch.randn(*points.shape[:4], 1) * (points != 0).any(-1, keepdim=True)], dim=-1
+    )
     torch.testing.assert_close(flat(points), deep(behind))
     torch.testing.assert_close(flat(points), flat(points[:, :, :1]))
     assert not flat.lift(points)[:, :, 1].any()
@@ -65,7 +67,9 @@ def test_a_second_reader_sees_the_picture_itself() -> None:
     torch.testing.assert_close(features, both(points[:, :, :1]))
     spread = both(clips(40)).std(0)
     assert float(spread[lifted.output_size :].median()) == pytest.approx(1.0, abs=0.05)
-    both.invariance.fit(torch.stack([both.read(clips(20)) for _ in range(2)]) + torch.randn(2, 20, both.output_size))
+    both.invariance.fit(
+        torch.stack([both.read(clips(20)) for _ in range(2)]) + torch.randn(2, 20, both.output_size)
+    )
     torch.testing.assert_close(both(points), both.invariance(both.read(points)))
 
 
@@ -84,7 +88,9 @@ def test_the_target_is_the_body_turned_by_its_mean_axes() -> None:
 def test_a_mirrored_body_has_the_mirrored_target() -> None:
     bodies = clips(2, 3)[:, :, :1]
     target = own_frame(bodies[:, :, 0], SPACE)[:, :, None]
-    torch.testing.assert_close(own_frame(mirrored(bodies, SPACE)[:, :, 0], SPACE)[:, :, None], mirrored(target, SPACE))
+    torch.testing.assert_close(
+        own_frame(mirrored(bodies, SPACE)[:, :, 0], SPACE)[:, :, None], mirrored(target, SPACE)
+    )
 
 
 def test_a_run_of_frames_is_resized_on_straight_lines() -> None:

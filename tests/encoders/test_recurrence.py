@@ -94,7 +94,9 @@ def test_grus_together_give_what_they_give_alone() -> None:
     for gru, x, states, gradient in zip(grus, sequences, together, gradients_together):
         alone = gru(x)[0]
         torch.testing.assert_close(states, alone, atol=1e-6, rtol=0)
-        torch.testing.assert_close(gradient, torch.autograd.grad(alone.square().sum(), x)[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            gradient, torch.autograd.grad(alone.square().sum(), x)[0], atol=1e-5, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("chunk", [1, 40, 1 << 16])

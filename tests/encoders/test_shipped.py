@@ -1,4 +1,6 @@
-"""The shipped encoder: whole, small, loaded without a network, and the same for any skeleton, unit, up-axis and frame rate."""
+"""The shipped encoder: whole, small, loaded without a network, and the same for any skeleton, unit, up-axis
+and frame rate.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ from halp.tasks.export import export
 from halp.tasks.search import search
 
 LIMBS = ("shoulder", "elbow", "hip", "knee")
-FIFTEEN = ["head", "neck", "torso", *(f"{s}_{j}" for s in ("left", "right") for j in (*LIMBS, "hand", "foot"))]
+FIFTEEN = [
+    "head",
+    "neck",
+    "torso",
+    *(f"{s}_{j}" for s in ("left", "right") for j in (*LIMBS, "hand", "foot")),
+]
 THIRTEEN = ["nose", *(f"{s}_{j}" for s in ("left", "right") for j in (*LIMBS, "wrist", "ankle"))]
 SKELETONS = [
     topology_for(canonical_joints(THIRTEEN), 3),
@@ -59,11 +66,14 @@ def walker(seconds: float = 2.0, fps: float = 30.0, seed: int = 0) -> np.ndarray
 
 
 def test_a_shipped_encoder_opens_without_the_compiler_of_torch() -> None:
-    count = "import sys, halp; halp.load_encoder(sys.argv[1]); print(sum(n.startswith('torch._dynamo') for n in sys.modules))"
+    count = (
+        "import sys, halp; halp.load_encoder(sys.argv[1]); print(sum(n.startswith('torch._dynamo') for n in"
+        " sys.modules))"
+    )
     for name in list_shipped():
-        assert subprocess.run([sys.executable, "-c", count, name], capture_output=True, check=True).stdout.split() == [
-            b"0"
-        ]
+        assert subprocess.run(
+            [sys.executable, "-c", count, name], capture_output=True, check=True
+        ).stdout.split() == [b"0"]
 
 
 def features(encoder: PretrainedEncoder, clip: np.ndarray) -> np.ndarray:
@@ -132,7 +142,9 @@ def test_a_hidden_joint_changes_features_less_than_another_movement(encoder: Pre
     hidden[:, :, topology.index("wrist_left")] = 0
     other = normalise(walker(seed=1), topology, encoder.normalisation)
     with torch.no_grad():
-        plain, less, far = (encoder(torch.from_numpy(x[:32])[None])[0].numpy() for x in (ready, hidden, other))
+        plain, less, far = (
+            encoder(torch.from_numpy(x[:32])[None])[0].numpy() for x in (ready, hidden, other)
+        )
     assert likeness(plain, less) > likeness(plain, far)
 
 

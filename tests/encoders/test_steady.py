@@ -1,4 +1,6 @@
-"""Jitter is estimated from a clip alone and smoothed where there is some; clean clips stay as they are, to the bit."""
+"""Jitter is estimated from a clip alone and smoothed where there is some; clean clips stay as they are, to
+the bit.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from halp.encoders.steady import noise, steady
 def movement(clips: int = 4, frames: int = 64) -> torch.Tensor:
     """Joints on smooth curves `(B, T, 1, 6, 3)`."""
     draw = torch.Generator().manual_seed(0)
-    speed, phase = 0.5 + torch.rand(clips, 1, 1, 6, 3, generator=draw), torch.rand(clips, 1, 1, 6, 3, generator=draw)
+    speed, phase = (
+        0.5 + torch.rand(clips, 1, 1, 6, 3, generator=draw),
+        torch.rand(clips, 1, 1, 6, 3, generator=draw),
+    )
     time = torch.linspace(0, 1, frames)[None, :, None, None, None]
     return 2 + torch.sin(2 * torch.pi * (speed * time + phase))
 
@@ -51,7 +56,9 @@ def test_shipped_encoders_keep_the_vectors_of_clean_clips(name: str) -> None:
     rough.encoder.steady = 0.0
     shape = (3, 64, 1, len(encoder.topology), encoder.topology.dimensions)
     time = torch.linspace(0, 1, 64)[None, :, None, None, None]
-    clips = torch.rand(shape[0], 1, *shape[2:], generator=torch.Generator().manual_seed(0)) + 0.3 * torch.sin(6 * time)
+    clips = torch.rand(shape[0], 1, *shape[2:], generator=torch.Generator().manual_seed(0)) + 0.3 * torch.sin(
+        6 * time
+    )
     with torch.inference_mode():
         np.testing.assert_array_equal(encoder(clips).numpy(), rough(clips).numpy())
         noisy = clips + 0.2 * torch.randn(clips.shape, generator=torch.Generator().manual_seed(1))

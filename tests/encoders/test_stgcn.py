@@ -47,7 +47,11 @@ def test_one_hop_partition_is_what_hop_distances_cut_at_one_give(name: str) -> N
                 expected[part, v, w] = 1 / near[:, w].sum()
     np.testing.assert_allclose(spatial_graph(parents, "one-hop").numpy(), expected, rtol=1e-6)
     if name == "kinect-v2":  # the sums of the parts that the public code has, up to their order
-        assert [round(float(part.sum()), 2) for part in spatial_graph(parents, "one-hop")] == [8.95, 2.75, 13.3]
+        assert [round(float(part.sum()), 2) for part in spatial_graph(parents, "one-hop")] == [
+            8.95,
+            2.75,
+            13.3,
+        ]
         differ = (spatial_graph(parents, "one-hop") != spatial_graph(parents)).any(0)
         assert int(differ.sum()) == 16
 
@@ -93,7 +97,10 @@ def test_block_equals_a_sum_over_neighbours_joint_by_joint() -> None:
     mixed = torch.zeros(2, 20, 5)
     for joint in range(20):
         for part in range(3):
-            said = x[:, 0] @ block.mix.weight[5 * part : 5 * part + 5].T + block.mix.bias[5 * part : 5 * part + 5]
+            said = (
+                x[:, 0] @ block.mix.weight[5 * part : 5 * part + 5].T
+                + block.mix.bias[5 * part : 5 * part + 5]
+            )
             for other in range(20):
                 edge = graph[part, other, joint] * block.importance[part, other, joint]
                 mixed[:, joint] += edge * said[:, other]
@@ -121,7 +128,9 @@ def test_order_of_joints_does_not_matter() -> None:
     turned.load_state_dict(state)
     clips = torch.randn(3, 8, 1, 20, 3)
     assert torch.allclose(plain(clips), turned(clips[:, :, :, order]), atol=1e-5)
-    assert torch.allclose(plain.sequence(clips)[:, :, :, order], turned.sequence(clips[:, :, :, order]), atol=1e-5)
+    assert torch.allclose(
+        plain.sequence(clips)[:, :, :, order], turned.sequence(clips[:, :, :, order]), atol=1e-5
+    )
 
 
 def test_order_of_persons_does_not_matter() -> None:

@@ -40,7 +40,8 @@ def test_protocol_is_a_function_of_its_seed(store: Store) -> None:
     encoder = PretrainedEncoder(backbone, store.topology, persons=store.persons, frames=8).eval()
     small = {"widths": (8, 4), "epochs": 2}
     first, again, other = (
-        evaluate(encoder, store, "autoencoder-knn", "xsub", progress=False, seed=seed, **small) for seed in (0, 0, 1)
+        evaluate(encoder, store, "autoencoder-knn", "xsub", progress=False, seed=seed, **small)
+        for seed in (0, 0, 1)
     )
     assert (first.metrics, first.accuracy) == (again.metrics, again.accuracy)
     assert first.metrics["autoencoder_error"] != other.metrics["autoencoder_error"]

@@ -83,7 +83,9 @@ def test_weighted_votes_prefer_the_nearer() -> None:
 
 def test_exact_linear_solver_equals_scikit_learn() -> None:
     (train, labels), (test, truth) = blobs(0), blobs(1)
-    ours = fit_linear([train], labels, LinearSettings(solver="exact", penalty=1e-2), generator(0, "t"), progress=False)
+    ours = fit_linear(
+        [train], labels, LinearSettings(solver="exact", penalty=1e-2), generator(0, "t"), progress=False
+    )
     mean, scale = train.mean(0), train.std(0, ddof=1)
     reference = LogisticRegression(C=1 / (1e-2 * len(train)), max_iter=2000, tol=1e-8).fit(
         (train - mean) / scale, labels
@@ -97,7 +99,9 @@ def test_exact_linear_solver_equals_scikit_learn() -> None:
 
 def test_exact_solver_with_more_columns_than_clips_equals_scikit_learn() -> None:
     (train, labels), (test, _) = blobs(0, each=6, width=60), blobs(1, width=60)
-    ours = fit_linear([train], labels, LinearSettings(solver="exact", penalty=0.1), generator(0, "t"), progress=False)
+    ours = fit_linear(
+        [train], labels, LinearSettings(solver="exact", penalty=0.1), generator(0, "t"), progress=False
+    )
     mean, scale = train.mean(0), train.std(0, ddof=1)
     reference = LogisticRegression(C=1 / (0.1 * len(train)), max_iter=5000, tol=1e-8).fit(
         (train - mean) / scale, labels
@@ -122,7 +126,9 @@ def test_sgd_agrees_with_the_exact_solver_within_noise() -> None:
 def test_evaluation_leaves_the_backbone_bit_equal(store: Store, protocol: str) -> None:
     encoder = untrained(store).train()
     before = fingerprint(encoder)
-    result = halp.evaluate(encoder, store, protocol, progress=False, **({"epochs": 2} if protocol == "linear" else {}))
+    result = halp.evaluate(
+        encoder, store, protocol, progress=False, **({"epochs": 2} if protocol == "linear" else {})
+    )
     assert result.backbone == {"before": before, "after": before}
     assert fingerprint(encoder) == before
     assert encoder.training
@@ -202,7 +208,9 @@ def test_results_carry_their_provenance_and_survive_saving(store: Store, tmp_pat
 
 
 def test_score_counts_by_class() -> None:
-    accuracy, per_class, confusion = score(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0]), ["a", "b", "c", "d"])
+    accuracy, per_class, confusion = score(
+        np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0]), ["a", "b", "c", "d"]
+    )
     assert accuracy == 50
     assert per_class == {"a": 50.0, "b": 100.0, "c": 0.0}
     assert confusion[0][:2] == [1, 1]
@@ -224,7 +232,10 @@ def rows_of(clips: int = 400, **accuracies: tuple[float, float]) -> list[Encoder
     return [
         EncoderResults(
             name,
-            [SimpleNamespace(protocol=protocol, accuracy=value, **shared) for protocol, value in zip("kl", values)],  # type: ignore[misc]
+            [
+                SimpleNamespace(protocol=protocol, accuracy=value, **shared)
+                for protocol, value in zip("kl", values)
+            ],  # type: ignore[misc]
         )
         for name, values in accuracies.items()
     ]
@@ -233,9 +244,16 @@ def rows_of(clips: int = 400, **accuracies: tuple[float, float]) -> list[Encoder
 def test_the_closing_sentence_decides_which_encoder_to_keep() -> None:
     others = {"raw": (53.1, 57.1), "shipped": (87.5, 91.9)}
     assert verdict(rows_of(**others, run=(65.7, 76.9))) == "keep shipped: 18.4 points above run"
-    assert verdict(rows_of(**others, run=(97.0, 96.0))) == "keep run: 6.8 points above shipped, the best of the others"
-    assert "run and shipped are level (89.0 and 89.7 on 400 test clips)" in verdict(rows_of(**others, run=(87, 91)))
-    assert "level" in verdict(rows_of(clips=9, shipped=(100, 100), run=(77.8, 88.9))), "nine clips decide nothing"
+    assert (
+        verdict(rows_of(**others, run=(97.0, 96.0)))
+        == "keep run: 6.8 points above shipped, the best of the others"
+    )
+    assert "run and shipped are level (89.0 and 89.7 on 400 test clips)" in verdict(
+        rows_of(**others, run=(87, 91))
+    )
+    assert "level" in verdict(rows_of(clips=9, shipped=(100, 100), run=(77.8, 88.9))), (
+        "nine clips decide nothing"
+    )
     assert verdict(rows_of(run=(1, 2))) == ""
 
 
@@ -319,7 +337,9 @@ def test_raw_coordinates_share_one_scale_so_a_still_joint_does_not_count_as_much
     still = 1e-3 * draw.normal(size=(60, 200))
     features = np.concatenate([moving, still], axis=1).astype(np.float32)
     settings = [LinearSettings(solver="exact", penalty=0.01, scale=scale) for scale in ("one", "each")]
-    one, each = (fit_linear([features[:20]], labels[:20], own, generator(0, "t"), progress=False) for own in settings)
+    one, each = (
+        fit_linear([features[:20]], labels[:20], own, generator(0, "t"), progress=False) for own in settings
+    )
     right = [(linear_scores(model, features[20:]).argmax(1) == labels[20:]).mean() for model in (one, each)]
     assert right[0] > right[1] + 0.1
     ridge = [

@@ -13,7 +13,14 @@ def _result(split: str, confusion: list[list[int]], **changes: Any) -> Result:
     matrix = np.array(confusion)
     accuracy = 100 * float(np.trace(matrix) / matrix.sum())
     fields: dict[str, Any] = {
-        **{"protocol": "knn", "settings": {"k": 1}, "split": split, "split_hash": "", "seed": 0, "seeds": [0]},
+        **{
+            "protocol": "knn",
+            "settings": {"k": 1},
+            "split": split,
+            "split_hash": "",
+            "seed": 0,
+            "seeds": [0],
+        },
         **{
             "stream": "joint",
             "accuracy": accuracy,

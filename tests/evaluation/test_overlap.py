@@ -1,4 +1,6 @@
-"""Test clips that were pre-trained on are counted, refused unless allowed, and never called "not trained on"."""
+"""Test clips that were pre-trained on are counted, refused unless allowed, and never called "not trained
+on".
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def by_split(store: Store, tmp_path_factory: pytest.TempPathFactory, tiny: tuple
     folder = tmp_path_factory.mktemp("overlap")
     return {
         split: pretrain(
-            load_recipe("small", (*tiny, "epochs=1", f'split="{split}"')), store, folder / split, progress=False
+            load_recipe("small", (*tiny, "epochs=1", f'split="{split}"')),
+            store,
+            folder / split,
+            progress=False,
         )
         for split in ("xsub", "all")
     }
@@ -38,7 +43,9 @@ def test_the_count_equals_that_of_the_two_sets(store: Store, by_split: dict[str,
     assert count_overlap(by_split["all"].encoder().origin, store, test) == len(test)
 
 
-def test_untrained_encoders_and_raw_coordinates_were_trained_on_nothing(store: Store, by_split: dict[str, Run]) -> None:
+def test_untrained_encoders_and_raw_coordinates_were_trained_on_nothing(
+    store: Store, by_split: dict[str, Run]
+) -> None:
     raw = RawCoordinates(store.topology, persons=store.persons)
     for origin in (raw.origin, by_split["all"].encoder(trained=False).origin):
         assert count_overlap(origin, store, np.arange(len(store))) == 0
@@ -54,16 +61,22 @@ def test_what_is_not_recorded_is_not_known(store: Store, by_split: dict[str, Run
     assert len(both) == len(store)
 
 
-def test_a_split_that_shares_clips_is_refused_with_their_number(store: Store, by_split: dict[str, Run]) -> None:
+def test_a_split_that_shares_clips_is_refused_with_their_number(
+    store: Store, by_split: dict[str, Run]
+) -> None:
     test = store.split("xview")[1]
     shared = len(set(store.split("xsub")[0]) & set(test))
-    with pytest.raises(InputError, match=rf"{shared} of the {len(test)} test clips of split 'xview'.*--allow-overlap"):
+    with pytest.raises(
+        InputError, match=rf"{shared} of the {len(test)} test clips of split 'xview'.*--allow-overlap"
+    ):
         evaluate_run(by_split["xsub"], store, splits=("xview",), **KNN)
     assert not saved_results(by_split["xsub"]), "nothing is computed before it is refused"
     rows = evaluate_run(by_split["xsub"], store, splits=("xview",), allow_overlap=True, **KNN)
     assert [row.results[0].test_clips_trained_on for row in rows] == [0, 0, None, shared]
     assert accuracy_table(rows)[0] == ["encoder", "knn xview *"]
-    assert overlap_note(rows) == f"* {shared} of the {len(test)} test clips of xview were in the pre-training."
+    assert (
+        overlap_note(rows) == f"* {shared} of the {len(test)} test clips of xview were in the pre-training."
+    )
     page = report_runs({"run": by_split["xsub"]}, None).html()
     assert CLAIM not in page
     assert f"{shared} of the {len(test)} test clips" in page
@@ -78,7 +91,9 @@ def test_an_overlap_of_several_splits_is_told_once(store: Store, by_split: dict[
     assert said[0].startswith(f"{tested} of the {tested} test clips of 2 splits")
 
 
-def test_a_run_on_all_clips_is_evaluated_with_a_warning_and_a_mark(store: Store, by_split: dict[str, Run]) -> None:
+def test_a_run_on_all_clips_is_evaluated_with_a_warning_and_a_mark(
+    store: Store, by_split: dict[str, Run]
+) -> None:
     with pytest.warns(UserWarning, match="were in the pre-training"):
         rows = evaluate_run(by_split["all"], store, splits=("xsub",), baselines=False, **KNN)
     assert rows[0].results[0].test_clips_trained_on == rows[0].results[0].clips["test"]

@@ -28,7 +28,9 @@ class CentroidSettings:
 @pytest.fixture
 def centroid() -> Iterator[str]:
     @register_protocol(
-        "centroid", CentroidSettings, title=lambda settings: "centroid" + (", centred" if settings.centre else "")
+        "centroid",
+        CentroidSettings,
+        title=lambda settings: "centroid" + (", centred" if settings.centre else ""),
     )
     def nearest_mean(context: ProtocolContext, settings: CentroidSettings) -> np.ndarray:
         features = context.features - (context.features.mean(0) if settings.centre else 0)
@@ -62,7 +64,9 @@ def test_it_stands_in_the_table_of_a_run_with_its_title(
 
 
 def test_results_of_a_protocol_that_is_not_loaded_keep_its_name(store: Store, centroid: str) -> None:
-    result = halp.evaluate(RawCoordinates(store.topology, persons=store.persons), store, centroid, progress=False)
+    result = halp.evaluate(
+        RawCoordinates(store.topology, persons=store.persons), store, centroid, progress=False
+    )
     known = protocol.PROTOCOLS["centroid"]
     protocol.PROTOCOLS.remove("centroid")
     assert result_title(result) == "centroid xsub"
@@ -91,10 +95,15 @@ def test_an_mlp_head_is_offered_for_linear_evaluation_and_transfer_beside_the_ba
     run = pretrain(load_recipe("small", (*tiny, "epochs=1")), store, tmp_path / "run", progress=False)
     mlp = {"head": "mlp", "hidden": 8, "epochs": 1}
     settings = {"linear": {**mlp, "crops": 1}, "finetune": mlp, "ensemble": {**mlp, "crops": 1}}
-    rows = {row.name: row.results for row in evaluate_run(run, store, protocols=tuple(settings), settings=settings)}
+    rows = {
+        row.name: row.results
+        for row in evaluate_run(run, store, protocols=tuple(settings), settings=settings)
+    }
     assert [result.settings["head"] for result in rows["run"]] == ["mlp", "mlp"]
     assert [result.settings["head"] for result in rows["ensemble joint"]] == ["mlp"]
-    assert [(result.protocol, result.settings["head"]) for result in rows["raw coordinates"]] == [("linear", "linear")]
+    assert [(result.protocol, result.settings["head"]) for result in rows["raw coordinates"]] == [
+        ("linear", "linear")
+    ]
 
 
 def test_metrics_beside_the_accuracy_are_averaged_over_the_seeds(store: Store) -> None:

@@ -1,4 +1,6 @@
-"""Every protocol against scikit-learn or a slow formula on the same features; copies are trained, joins go by name."""
+"""Every protocol against scikit-learn or a slow formula on the same features; copies are trained, joins go by
+name.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,9 @@ def test_semi_equals_scikit_learn_on_the_same_few_clips(store: Store) -> None:
 
 
 def test_five_draws_of_few_labels_differ(store: Store) -> None:
-    draws = [FewLabels("f", store.splits["xsub"], 0.1, seed=seed).indices(store.columns)[0] for seed in range(5)]
+    draws = [
+        FewLabels("f", store.splits["xsub"], 0.1, seed=seed).indices(store.columns)[0] for seed in range(5)
+    ]
     assert len({tuple(draw.tolist()) for draw in draws}) == 5
     result = halp.evaluate(
         untrained(store), store, "semi", seeds=range(5), share=0.2, epochs=2, crops=1, progress=False
@@ -182,9 +186,11 @@ def test_an_mlp_head_separates_what_a_linear_one_cannot() -> None:
 def test_fresh_crops_agree_with_cached_ones_within_noise(store: Store) -> None:
     encoder = untrained(store)
     found = {
-        fresh: halp.evaluate(
-            encoder, store, "linear", fresh=fresh, epochs=25, milestones=(20,), progress=False
-        ).accuracy
+        fresh: (
+            halp.evaluate(
+                encoder, store, "linear", fresh=fresh, epochs=25, milestones=(20,), progress=False
+            ).accuracy
+        )
         for fresh in (False, True)
     }
     assert abs(found[False] - found[True]) < 12
@@ -196,7 +202,9 @@ def test_fine_tuning_starts_from_the_given_weights_and_learns(store: Store) -> N
     train, _ = store.split("xsub")
     task = ProtocolContext(encoder, store, "xsub", train, train, progress=False)
     settings = FinetuneSettings(epochs=12, learning_rate=0.1, milestones=(), batch_size=16)
-    model = finetune(encoder, task.pool, train, store.labels[train], settings, classes=task.classes, progress=False)
+    model = finetune(
+        encoder, task.pool, train, store.labels[train], settings, classes=task.classes, progress=False
+    )
     assert fingerprint(model.encoder) != fingerprint(encoder)
     learned = (model.scores(task.pool, train, progress=False).argmax(1) == store.labels[train]).mean()
     start = finetune(
@@ -217,7 +225,9 @@ def test_one_step_of_fine_tuning_equals_a_step_by_hand(store: Store) -> None:
     clips = store.split("xsub")[0][:8]
     task = ProtocolContext(encoder, store, "xsub", clips, clips, progress=False)
     settings = FinetuneSettings(epochs=1, batch_size=8, learning_rate=0.05)
-    model = finetune(encoder, task.pool, clips, store.labels[clips], settings, classes=task.classes, progress=False)
+    model = finetune(
+        encoder, task.pool, clips, store.labels[clips], settings, classes=task.classes, progress=False
+    )
 
     from halp.evaluation.protocol import training_crops
     from halp.evaluation.protocols.linear import build_head
@@ -257,7 +267,11 @@ def test_transfer_maps_another_layout_by_joint_name(store: Store, tmp_path: Path
 
 def _layout(store: Store, path: Path, keep: list[int], layout: Topology) -> Store:
     splits = store.splits.values()
-    options = {"persons": store.persons, "class_names": store.class_names, "normalisation": store.normalisation}
+    options = {
+        "persons": store.persons,
+        "class_names": store.class_names,
+        "normalisation": store.normalisation,
+    }
     with StoreWriter(path, layout, splits=splits, **options) as writer:
         for i, name in enumerate(store.names.tolist()):
             columns = (int(column[i]) for column in (store.labels, store.subjects, store.cameras))
@@ -282,13 +296,17 @@ def test_results_do_not_depend_on_the_order_of_the_store(store: Store, tmp_path:
 
 def test_an_ensemble_is_the_weighted_sum_of_its_members_logits(store: Store) -> None:
     encoders = {"joint": untrained(store), "motion": untrained(store, "motion", seed=1)}
-    result = halp.evaluate(encoders, store, "ensemble", solver="exact", crops=0, weights=(1.0, 0.5), progress=False)
+    result = halp.evaluate(
+        encoders, store, "ensemble", solver="exact", crops=0, weights=(1.0, 0.5), progress=False
+    )
     train, test = store.split("xsub")
     total = 0
     for weight, encoder in zip((1.0, 0.5), encoders.values()):
         features = embed(encoder, store)
         settings = LinearSettings(solver="exact", crops=0)
-        fitted = fit_linear([features[train]], store.labels[train], settings, generator(0, "linear"), progress=False)
+        fitted = fit_linear(
+            [features[train]], store.labels[train], settings, generator(0, "linear"), progress=False
+        )
         total = total + weight * fitted(torch.from_numpy(features[test])).numpy()
     predicted = np.asarray(total).argmax(1)
     assert result.accuracy == pytest.approx(100 * (predicted == store.labels[test]).mean(), abs=1e-3)
@@ -383,7 +401,9 @@ def test_file_names_of_results_tell_protocols_seeds_and_data_apart(
 
     def name(data: Store, protocol: str = "knn", seeds: tuple[int, ...] = (0,), **settings: object) -> str:
         home = run.info["data"]["hash"]
-        return result_path(run, encoder, data, protocol, "xsub", seeds=seeds, settings=settings, home_hash=home).name
+        return result_path(
+            run, encoder, data, protocol, "xsub", seeds=seeds, settings=settings, home_hash=home
+        ).name
 
     names = {name(store), name(store, k=3), name(store, seeds=(0, 1)), name(store, "retrieval"), name(other)}
     assert len(names) == 5
@@ -391,12 +411,17 @@ def test_file_names_of_results_tell_protocols_seeds_and_data_apart(
     assert name(store, k=1) == name(store), "settings that are the protocol's own are not in the name"
 
 
-def test_a_saved_result_is_used_for_the_same_encoder_and_made_again_for_another(store: Store, tmp_path: Path) -> None:
+def test_a_saved_result_is_used_for_the_same_encoder_and_made_again_for_another(
+    store: Store, tmp_path: Path
+) -> None:
     options = {"seeds": (0,), "settings": {"k": 3}, "progress": False}
     first = evaluate_cached(RunFolder(tmp_path), untrained(store), store, "knn", "xsub", **options)
     path = next((tmp_path / "results").glob("*.json"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "accuracy": 77.0}))
-    assert evaluate_cached(RunFolder(tmp_path), untrained(store), store, "knn", "xsub", **options).accuracy == 77.0
+    assert (
+        evaluate_cached(RunFolder(tmp_path), untrained(store), store, "knn", "xsub", **options).accuracy
+        == 77.0
+    )
     other = evaluate_cached(RunFolder(tmp_path), untrained(store, seed=3), store, "knn", "xsub", **options)
     assert other.backbone != first.backbone
     assert len(list((tmp_path / "results").glob("*.json"))) == 1

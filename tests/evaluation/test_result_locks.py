@@ -1,4 +1,6 @@
-"""Results and cached features have one owner at a time, with real processes: the second is told who, the dead are replaced."""
+"""Results and cached features have one owner at a time, with real processes: the second is told who, the dead
+are replaced.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_second_process_on_a_result_is_told_who_computes_it_and_takes_over_from_
     job = owner("result", store, tmp_path, pause=60)
     options = {"seeds": (0,), "settings": {}, "progress": False}
     try:
-        with pytest.raises(InUse, match=rf"^result '.*knn-xsub.*json' is in use by process {job.pid} on .*try again$"):
+        with pytest.raises(
+            InUse, match=rf"^result '.*knn-xsub.*json' is in use by process {job.pid} on .*try again$"
+        ):
             evaluate_cached(RunFolder(tmp_path), raw(store), store, "knn", "xsub", **options)
         assert not saved_results(RunFolder(tmp_path))
     finally:

@@ -61,9 +61,11 @@ class Explorer:
         length = int.from_bytes(body[:4], "little")
         facts = json.loads(body[4 : 4 + length])
         return facts, {
-            name: np.frombuffer(
-                body, "<" + one["type"], int(np.prod(one["shape"])), 4 + length + one["offset"]
-            ).reshape(one["shape"])
+            name: (
+                np.frombuffer(
+                    body, "<" + one["type"], int(np.prod(one["shape"])), 4 + length + one["offset"]
+                ).reshape(one["shape"])
+            )
             for name, one in facts["arrays"].items()
         }
 
@@ -91,7 +93,9 @@ def package(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def launch(store: Store, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Explorer]]:
+def launch(
+    store: Store, package: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Explorer]]:
     pytest.importorskip("starlette", reason="the explorer needs `pip install 'halp-motion[explore]'`")
     pytest.importorskip("uvicorn", reason="the explorer needs `pip install 'halp-motion[explore]'`")
     cache = tmp_path_factory.mktemp("cache")

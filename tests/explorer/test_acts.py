@@ -1,4 +1,6 @@
-"""What the issue of the explorer promises and no other test holds, each tried in a browser as a person would."""
+"""What the issue of the explorer promises and no other test holds, each tried in a browser as a person
+would.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +24,34 @@ from halp.tasks.events.formats import read_events
 
 @pytest.fixture(scope="module")
 def long_store(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Recordings of four clips, after the second of which nobody is there for a second; with further columns."""
+    """Recordings of four clips, after the second of which nobody is there for a second; with further
+    columns.
+    """
     path = tmp_path_factory.mktemp("long") / "sessions"
     empty = np.zeros((30, *store.clip(0).shape[1:]), dtype=np.float32)
     with StoreWriter(path, store.topology, persons=store.persons) as writer:
         for number in range(8):
             own = [store.clip(4 * number + part) for part in range(4)]
             more = {"fps": 30.0, "room": ["hall", "lab"][number % 2], "age": 20.0 + number}
-            writer.add(Clip(np.concatenate([*own[:2], empty, *own[2:]]), f"long {number}", subject=number, extra=more))
+            writer.add(
+                Clip(
+                    np.concatenate([*own[:2], empty, *own[2:]]), f"long {number}", subject=number, extra=more
+                )
+            )
     return path
 
 
 @pytest.fixture(scope="module")
-def windows(launch: Callable[..., Explorer], long_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Explorer:
+def windows(
+    launch: Callable[..., Explorer], long_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Explorer:
     labels = tmp_path_factory.mktemp("labels") / "labels.csv"
     return launch(labels, "--window", "1", "--stride", "0.5", source=long_store)
 
 
-def test_a_point_is_shown_after_an_eighth_of_a_second_within_fourteen_pixels(browser: Any, explorer: Explorer) -> None:
+def test_a_point_is_shown_after_an_eighth_of_a_second_within_fourteen_pixels(
+    browser: Any, explorer: Explorer
+) -> None:
     with visit(browser, explorer) as page:
         # the point that is furthest from all others, so that nothing else is meant
         row, free = page.evaluate(
@@ -51,19 +63,20 @@ def test_a_point_is_shown_after_an_eighth_of_a_second_within_fourteen_pixels(bro
               return best; }"""
         )
         x, y = page.evaluate(WHERE, row)
-        pick = "([x, y]) => { const b = halpMap.overlay.getBoundingClientRect(); return halpMap.pick(x - b.left, y - b.top); }"
+        pick = (
+            "([x, y]) => { const b = halpMap.overlay.getBoundingClientRect(); return halpMap.pick(x - b.left,"
+            " y - b.top); }"
+        )
         assert page.evaluate(pick, [x, y]) == row
         if free > 28:
             assert page.evaluate(pick, [x + 13, y]) == row
             assert page.evaluate(pick, [x + 15, y]) != row
-        page.evaluate(
-            """() => { const hover = halpMap.act.hover; let came = 0;
+        page.evaluate("""() => { const hover = halpMap.act.hover; let came = 0;
               halpMap.overlay.addEventListener('pointermove', () => (came ||= performance.now()));
               halpMap.act.hover = (row, ...rest) => {
                 hover(row, ...rest);
                 if (row >= 0) window.waited ??= performance.now() - came;
-              }; }"""
-        )
+              }; }""")
         page.mouse.move(x, y)
         until(page, "() => window.waited")
         assert 120 <= page.evaluate("waited") < 5000  # a busy machine is late
@@ -78,13 +91,16 @@ def test_search_shows_quantiles_and_follows_yes_and_no(browser: Any, explorer: E
         page.keyboard.press("f")
         page.wait_for_selector("text=How alike is alike?")
         titles = page.locator(".grid.small .mini-name").all_inner_texts()
-        assert [title for title in titles if title.startswith("top")] == [f"top {n} %" for n in (1, 5, 10, 25, 50)]
+        assert [title for title in titles if title.startswith("top")] == [
+            f"top {n} %" for n in (1, 5, 10, 25, 50)
+        ]
         first = int(page.locator("h2:text-is('Nearest first') + .grid .mini").first.get_attribute("data-row"))
         page.locator("button[aria-label^='yes, like']").first.click()
         page.wait_for_selector("h2:has-text('Like these 2')")
         wanted = [hit["row"] for hit in explorer.post("search", {"rows": [11, first]})["hits"]]
         shown = (
-            "() => [...document.querySelectorAll('h2 + .grid:not(.small) .mini')].map((one) => Number(one.dataset.row))"
+            "() => [...document.querySelectorAll('h2 + .grid:not(.small) .mini')].map((one) =>"
+            " Number(one.dataset.row))"
         )
         until(page, f"wanted => JSON.stringify(({shown})()) === JSON.stringify(wanted)", wanted)
         page.locator("button[aria-label='no longer an example']").nth(1).click()
@@ -116,17 +132,25 @@ def test_timeline_has_tiers_probabilities_and_nobody(browser: Any, windows: Expl
     for number, label in enumerate(("calm", "wild", "calm", "wild")):
         name, start = f"long {number}", 0.0
         recording = windows.get("names").index(name)
-        windows.post("label", {"spans": [{"recording": recording, "start": start, "stop": 3.0}], "label": label})
+        windows.post(
+            "label", {"spans": [{"recording": recording, "start": start, "stop": 3.0}], "label": label}
+        )
     windows.wait(lambda state: state["few"] and state["group"])
     with visit(browser, windows) as page:
         look_at(page, 5)
-        until(page, "() => halpLine.tiers.join() === 'human,model,group' && halpLine.facts.arrays.probabilities")
-        facts = page.evaluate("({...halpLine.facts, arrays: 0, windows: halpLine.facts.arrays.starts.length})")
+        until(
+            page, "() => halpLine.tiers.join() === 'human,model,group' && halpLine.facts.arrays.probabilities"
+        )
+        facts = page.evaluate(
+            "({...halpLine.facts, arrays: 0, windows: halpLine.facts.arrays.starts.length})"
+        )
         assert len(facts["nobody"]) == 1
         start, stop = facts["nobody"][0]
         assert stop - start == pytest.approx(1.0, abs=0.05)
         for name in ("model", "group"):
-            assert all(part["stop"] <= start + 0.51 or part["start"] >= stop - 0.51 for part in facts["tiers"][name])
+            assert all(
+                part["stop"] <= start + 0.51 or part["start"] >= stop - 0.51 for part in facts["tiers"][name]
+            )
         assert facts["classes"] == ["calm", "wild"]
         assert page.evaluate("halpLine.facts.arrays.probabilities.length") == 2 * facts["windows"]
         line = page.locator(".line").bounding_box()
@@ -167,9 +191,14 @@ def test_groups_are_merged_split_and_named_in_the_page(
             fields.nth(number).fill(name)
             fields.nth(number).press("Enter")
         explorer.wait(
-            lambda state: [one["name"] for one in state["group"]["groups"]][:3] == ["walking", "running", "jumping"]
+            lambda state: (
+                [one["name"] for one in state["group"]["groups"]][:3] == ["walking", "running", "jumping"]
+            )
         )
-        shown = "[...document.querySelectorAll('.groups input[maxlength]')].slice(0, 3).map((one) => one.value).join()"
+        shown = (
+            "[...document.querySelectorAll('.groups input[maxlength]')].slice(0, 3).map((one) =>"
+            " one.value).join()"
+        )
         until(page, f"() => {shown} === 'walking,running,jumping'")
         explorer.stop(signal.SIGKILL)
         page.wait_for_selector(".gone")
@@ -199,7 +228,9 @@ def test_a_label_of_one_tab_appears_in_the_other_and_n_leads_on(
             page.wait_for_selector(f".notice:has-text(': {label}')")
         second.wait_for_selector(".classes li:nth-child(2):has-text('two')")
         state = explorer.wait(lambda state: state["few"] and sum(state["few"]["counts"].values()) == 4)
-        labelled = {int(line) for line in np.flatnonzero(explorer.arrays("column?name=label")[1]["values"] >= 0)}
+        labelled = {
+            int(line) for line in np.flatnonzero(explorer.arrays("column?name=label")[1]["values"] >= 0)
+        }
         assert len(labelled) == 4
         assert not labelled & {one["row"] for one in state["few"]["suggestions"]}
         page.wait_for_selector("text=where the model learns most")
@@ -207,10 +238,17 @@ def test_a_label_of_one_tab_appears_in_the_other_and_n_leads_on(
 
 def test_labels_are_exported_to_boris_and_elan(windows: Explorer, tmp_path: Path) -> None:
     recording = windows.get("names").index("long 6")
-    windows.post("label", {"spans": [{"recording": recording, "start": 1.0, "stop": 2.5}], "label": "turn, left"})
+    windows.post(
+        "label", {"spans": [{"recording": recording, "start": 1.0, "stop": 2.5}], "label": "turn, left"}
+    )
     table = Path(windows.process.args[windows.process.args.index("--labels") + 1])
     line = next(one for one in csv.DictReader(io.StringIO(table.read_text())) if one["label"] == "turn, left")
-    assert (line["recording"], line["start"], line["stop"], line["source"]) == ("long 6", "1.0", "2.5", "human")
+    assert (line["recording"], line["start"], line["stop"], line["source"]) == (
+        "long 6",
+        "1.0",
+        "2.5",
+        "human",
+    )
     for name, more in (("labels.boris", ()), ("elan", ("--to", "elan"))):
         if more:
             pytest.importorskip("pympi", reason="ELAN files need `pip install 'halp-motion[findings]'`")

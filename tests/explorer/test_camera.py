@@ -1,4 +1,6 @@
-"""Camera and film in the page: pictures of the browser go to the server, a film of the source is played beside the skeleton."""
+"""Camera and film in the page: pictures of the browser go to the server, a film of the source is played
+beside the skeleton.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_camera_without_weights_says_how_to_fetch_them(browser: Any, explorer: E
     page.wait_for_selector("html[data-ready=true]")
     page.click("#tab-camera")
     page.click("text=Start the camera")  # Chromium shows a picture of its own making
-    assert "fetch them once with `halp pose-model`" in page.locator(".panel .error").inner_text(timeout=60_000)
+    assert "fetch them once with `halp pose-model`" in page.locator(".panel .error").inner_text(
+        timeout=60_000
+    )
     context.close()
 
 
@@ -109,7 +113,9 @@ def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     body = np.random.default_rng(0).uniform(1, 9, (33, 4)) + np.linspace(0, 3, 40)[:, None, None]
     body[..., 3] = 0.9
     image = body.astype(np.float32)
-    found = FilmLandmarks(times, np.ones(40, dtype=np.int64), image, image / 100, (64, 48), {"estimator": "test"})
+    found = FilmLandmarks(
+        times, np.ones(40, dtype=np.int64), image, image / 100, (64, 48), {"estimator": "test"}
+    )
     write_landmarks(kept_landmarks(path, kept_pose_model(), VideoReader("video", "").persons), found)
     return path
 

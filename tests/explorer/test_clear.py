@@ -1,4 +1,6 @@
-"""What a person who has never heard of embeddings sees: warnings, names that differ, few points, filters, figures, links."""
+"""What a person who has never heard of embeddings sees: warnings, names that differ, few points, filters,
+figures, links.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ NAMED = [
 
 
 @pytest.fixture(scope="module")
-def named(launch: Callable[..., Explorer], store: Store, tmp_path_factory: pytest.TempPathFactory) -> Explorer:
+def named(
+    launch: Callable[..., Explorer], store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> Explorer:
     """Twelve recordings with telling names, one of which is long."""
     folder = tmp_path_factory.mktemp("named")
     with StoreWriter(folder / "people", store.topology, persons=store.persons) as writer:
@@ -44,7 +48,12 @@ def test_parts_of_names_are_columns() -> None:
     assert parts["name, part 2"][::4] == ["walk", "kick-low", "bow"]
     assert name_parts([*NAMED, "other"]) == {}
     parts = name_parts([*NAMED, "other"], "{set}_{action}_{style}_{n}")
-    assert (parts["action"][4], parts["style"][2], parts["n"][1], parts["n"][-1]) == ("kick-low", "old", "002", "")
+    assert (parts["action"][4], parts["style"][2], parts["n"][1], parts["n"][-1]) == (
+        "kick-low",
+        "old",
+        "002",
+        "",
+    )
     for pattern in ("plain", "{a}_{a}"):
         with pytest.raises(InputError, match="names no part, or one twice"):
             name_parts(NAMED, pattern)
@@ -55,7 +64,11 @@ def test_films_have_a_whole_trunk() -> None:
     bones = {frozenset(topology.joints[joint] for joint in bone) for bone in describe_body(topology)["bones"]}
     assert {
         frozenset(pair)
-        for pair in (("shoulder_right", "hip_right"), ("shoulder_left", "hip_left"), ("hip_left", "hip_right"))
+        for pair in (
+            ("shoulder_right", "hip_right"),
+            ("shoulder_left", "hip_left"),
+            ("hip_left", "hip_right"),
+        )
     } <= bones
     spine = get_topology("kinect-v2")
     assert describe_body(spine)["bones"] == list(spine.bones)
@@ -81,7 +94,11 @@ def test_names_filters_and_columns_in_the_page(browser: Any, named: Explorer) ->
         named.post("label", {"rows": [40], "label": "elsewhere"})  # news do not wipe what is being typed
         page.wait_for_selector("select option:text-is('label')", state="attached")
         page.click("text=Use as columns")
-        until(page, "() => [...document.querySelectorAll('header option')].some((one) => one.textContent === 'style')")
+        until(
+            page,
+            "() => [...document.querySelectorAll('header option')].some((one) => one.textContent ==="
+            " 'style')",
+        )
         page.keyboard.press("Escape")
         page.select_option("header select", "style")
         page.locator(".legend li button:has-text('old')").click()  # alone
@@ -91,11 +108,17 @@ def test_names_filters_and_columns_in_the_page(browser: Any, named: Explorer) ->
         page.keyboard.press("f")  # not into the field
         page.wait_for_selector("text=Nearest first")
         names = page.locator("h2:text-is('Nearest first') + .grid .mini-name")
-        until(page, "() => document.querySelectorAll('h2 + .grid:not(.small) .mini canvas[data-frame]').length > 1")
+        until(
+            page,
+            "() => document.querySelectorAll('h2 + .grid:not(.small) .mini canvas[data-frame]').length > 1",
+        )
         shown = names.all_inner_texts()
         assert all("_old_" in name for name in shown), shown
         assert all(name.startswith("…") for name in shown)  # what all names begin with is left out
-        assert page.locator("h2:text-is('Nearest first') + .grid figcaption .soft").first.inner_text().count("s") == 1
+        assert (
+            page.locator("h2:text-is('Nearest first') + .grid figcaption .soft").first.inner_text().count("s")
+            == 1
+        )
         assert page.input_value("#find") == "bow old"
     named.post("undo", {})
 
@@ -114,7 +137,9 @@ def test_a_whole_recording_is_labelled_at_once(browser: Any, named: Explorer) ->
         settled(page)
 
 
-def test_what_was_skipped_is_not_proposed_again(browser: Any, launch: Callable[..., Explorer], tmp_path: Path) -> None:
+def test_what_was_skipped_is_not_proposed_again(
+    browser: Any, launch: Callable[..., Explorer], tmp_path: Path
+) -> None:
     explorer = launch(tmp_path / "labels.csv")
     with visit(browser, explorer) as page:
         page.click("#tab-label")
@@ -193,7 +218,9 @@ def test_figures_are_saved_and_a_link_opens_the_same_view(browser: Any, explorer
     context.close()
 
 
-def test_map_and_legend_have_the_same_colours_when_the_scheme_changes(browser: Any, explorer: Explorer) -> None:
+def test_map_and_legend_have_the_same_colours_when_the_scheme_changes(
+    browser: Any, explorer: Explorer
+) -> None:
     with visit(browser, explorer) as page:
         for scheme in ("dark", "light"):
             page.emulate_media(color_scheme=scheme)

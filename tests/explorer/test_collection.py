@@ -1,4 +1,6 @@
-"""A collection of the explorer: what it keeps is checked before it is shown, and windows are searched, counted and told."""
+"""A collection of the explorer: what it keeps is checked before it is shown, and windows are searched,
+counted and told.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_a_kept_map_that_was_changed_is_made_again(tmp_path: Path, damage: str) 
 
 
 @pytest.fixture
-def session(store: Store, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+def session(
+    store: Store, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Session]:
     """Long recordings of four clips each, cut into windows that overlap."""
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
     long = tmp_path / "long"
@@ -75,7 +79,9 @@ def test_hits_of_a_search_share_no_time_with_the_example_or_each_other(session: 
         assert all(recording != other or stop <= low or high <= start for other, low, high in spans[:number])
 
 
-def test_recordings_without_a_label_are_proposed_once_each(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_without_a_label_are_proposed_once_each(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     collection = session.collection
     values = np.full(len(collection), -1, dtype=np.int16)
     values[collection.rows_of(2)[:2]] = 0
@@ -84,7 +90,9 @@ def test_recordings_without_a_label_are_proposed_once_each(session: Session, mon
     monkeypatch.setattr("halp.explorer.fewlabel.MANY", 5)
     rows = candidates(collection, values)
     assert sorted(collection.recording[rows].tolist()) == [0, 1, 3, 4, 5]
-    assert any(candidates(collection, values, seed).tolist() != rows.tolist() for seed in range(1, 5)), "by chance"
+    assert any(candidates(collection, values, seed).tolist() != rows.tolist() for seed in range(1, 5)), (
+        "by chance"
+    )
 
 
 def shown_groups(session: Session) -> list[tuple[str, int]]:
@@ -147,7 +155,9 @@ def test_table_by_recording_says_what_most_of_each_is(session: Session) -> None:
     mean = session.model.prediction.probabilities[collection.rows_of(5)].mean(0)
     assert lines[5]["best"].lstrip("'") == session.model.classifier.classes[mean.argmax()]
     assert float(lines[5]["probability"]) == pytest.approx(mean.max(), abs=1e-4)
-    assert not session.model.prediction.rejected.any()  # people are not known, so nothing tells what is unlike them
+    assert (
+        not session.model.prediction.rejected.any()
+    )  # people are not known, so nothing tells what is unlike them
 
 
 def test_command_of_the_page_fits_a_model_to_the_labels_that_were_given(
@@ -232,6 +242,11 @@ def test_recordings_are_counted_while_they_are_read(tmp_path: Path, monkeypatch:
 
 
 def test_the_explorer_starts_without_what_only_trainings_need() -> None:
-    script = "import sys, halp.explorer.collection, halp.explorer.fewlabel; print('lightning_fabric' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    script = (
+        "import sys, halp.explorer.collection, halp.explorer.fewlabel; print('lightning_fabric' in"
+        " sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300
+    )
     assert ended.stdout.strip() == "False"

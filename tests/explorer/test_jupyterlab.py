@@ -24,8 +24,17 @@ def lab(store: Store, package: Path, tmp_path: Path) -> Iterator[str]:
     """The address of a notebook whose one cell explores a store."""
     for name in ("jupyterlab", "ipykernel", "anywidget"):
         pytest.importorskip(name, reason="needs `pip install jupyterlab ipykernel 'halp-motion[notebook]'`")
-    code = f"import halp\nhalp.explore({str(store.path)!r}, {str(package)!r}, labels='labels.csv', height=640)"
-    cell = {"cell_type": "code", "id": "a", "execution_count": None, "metadata": {}, "outputs": [], "source": code}
+    code = (
+        f"import halp\nhalp.explore({str(store.path)!r}, {str(package)!r}, labels='labels.csv', height=640)"
+    )
+    cell = {
+        "cell_type": "code",
+        "id": "a",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "source": code,
+    }
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     (tmp_path / "movements.ipynb").write_text(json.dumps(notebook))
@@ -37,7 +46,9 @@ def lab(store: Store, package: Path, tmp_path: Path) -> Iterator[str]:
     own = {name: str(tmp_path / "jupyter" / name) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR")}
     own |= {"JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "jupyter"), "HALP_CACHE": str(tmp_path / "cache")}
     with open(tmp_path / "lab.log", "wb") as log:
-        process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            command, env={**os.environ, **own}, stdout=log, stderr=log, start_new_session=True
+        )
     try:
         end = time.monotonic() + 120
         while True:
@@ -55,7 +66,9 @@ def lab(store: Store, package: Path, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_page_in_a_cell_of_jupyterlab_plays_and_labels(browser: Any, lab: str, store: Store, tmp_path: Path) -> None:
+def test_page_in_a_cell_of_jupyterlab_plays_and_labels(
+    browser: Any, lab: str, store: Store, tmp_path: Path
+) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(120_000)
     page.goto(lab)

@@ -1,4 +1,6 @@
-"""Random acts of two clients against a model that keeps whole states: every revision is one of them, also after a restart."""
+"""Random acts of two clients against a model that keeps whole states: every revision is one of them, also
+after a restart.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,19 @@ State = tuple[dict[tuple[str, float, float], str], dict[str, int]]  # labels by 
 acts = st.lists(
     st.tuples(
         st.sampled_from(
-            ["label", "label", "label", "clear", "rename", "remove", "move", "undo", "redo", "restart", "hand"]
+            [
+                "label",
+                "label",
+                "label",
+                "clear",
+                "rename",
+                "remove",
+                "move",
+                "undo",
+                "redo",
+                "restart",
+                "hand",
+            ]
         ),
         st.integers(0, 1),  # who
         st.integers(0, 1_000),
@@ -56,7 +70,11 @@ class Model:
 
 def contradicts(state: State, span: tuple[str, float, float, str], label: str) -> bool:
     return any(
-        name == span[0] and (start, stop) != span[1:3] and other != label and start < span[2] and span[1] < stop
+        name == span[0]
+        and (start, stop) != span[1:3]
+        and other != label
+        and start < span[2]
+        and span[1] < stop
         for (name, start, stop), other in state[0].items()
     )
 
@@ -70,7 +88,9 @@ def labelled(state: State, span: tuple[str, float, float, str], label: str) -> S
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(acts)
-def test_random_acts_of_two_clients_are_those_of_the_model(steps: list[tuple[str, int, int, int, bool]]) -> None:
+def test_random_acts_of_two_clients_are_those_of_the_model(
+    steps: list[tuple[str, int, int, int, bool]],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         book, model = LabelBook(Path(folder) / "labels.csv").__enter__(), Model()
         seen, numbers = [0, 0], [0, 0]
@@ -127,7 +147,9 @@ def _step(book: LabelBook, model: Model, kind: str, ground: Ground, span: Any, l
     elif kind == "move" and book.now.events:
         number, event = book.now.events[ground.number % len(book.now.events)]  # type: ignore[operator]
         book.move(number, event.start + 0.25, event.stop, ground=ground)
-        moved = {key: value for key, value in labels.items() if key != (event.recording, event.start, event.stop)}
+        moved = {
+            key: value for key, value in labels.items() if key != (event.recording, event.start, event.stop)
+        }
         model.act(({**moved, (event.recording, event.start + 0.25, event.stop): event.label}, places))
     elif kind in ("undo", "redo"):
         stack, other = (model.done, model.undone) if kind == "undo" else (model.undone, model.done)

@@ -1,4 +1,6 @@
-"""Labels in the database: acts that are whole, undone and redone, refused on lost ground; and the table that follows them."""
+"""Labels in the database: acts that are whole, undone and redone, refused on lost ground; and the table that
+follows them.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,9 @@ def test_overlapping_spans_cannot_have_contradictory_labels(tmp_path: Path) -> N
     with LabelBook(tmp_path / "labels.csv") as book:
         book.label([("a", 0.0, 2.0, ""), ("a", 1.0, 3.0, "")], "walk")
         assert rows(book.path) == ["a,0.0,3.0,walk,,human,"]  # one bout, as other commands want it
-        with pytest.raises(InputError, match="overlaps 0 – 2, which is labelled 'walk'; take that label off first"):
+        with pytest.raises(
+            InputError, match="overlaps 0 – 2, which is labelled 'walk'; take that label off first"
+        ):
             book.label([("a", 0.5, 2.5, "")], "run")
         done = book.label([("a", 2.5, 4.5, ""), ("b", 0.0, 1.0, "")], "run")
         assert (done.changed, done.left) == (1, 1)
@@ -153,7 +157,9 @@ def test_overlapping_spans_cannot_have_contradictory_labels(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("edit", ["change", "drop the last", "drop all", "add"])
 @pytest.mark.parametrize("running", [False, True])
-def test_a_table_edited_by_hand_is_taken_over_told_and_undone(tmp_path: Path, edit: str, running: bool) -> None:
+def test_a_table_edited_by_hand_is_taken_over_told_and_undone(
+    tmp_path: Path, edit: str, running: bool
+) -> None:
     path = tmp_path / "labels.csv"
     book = LabelBook(path).__enter__()
     for name in "abcd":
@@ -163,7 +169,9 @@ def test_a_table_edited_by_hand_is_taken_over_told_and_undone(tmp_path: Path, ed
     header, *lines = path.read_text().splitlines()
     if edit == "change":
         lines[0] = lines[0].replace("walk", "limp")
-    lines = {"drop the last": lines[:-1], "drop all": [], "add": [*lines, "e,2,3,hop,,human,"]}.get(edit, lines)
+    lines = {"drop the last": lines[:-1], "drop all": [], "add": [*lines, "e,2,3,hop,,human,"]}.get(
+        edit, lines
+    )
     path.write_text("\n".join([header, *lines]) + "\n")
     if running:
         book.look_at_table()
@@ -264,7 +272,9 @@ def test_journals_and_groups_of_the_version_before_are_taken_over_once(tmp_path:
         {"add": [["b", 0.0, 1.0, "run", "", "human", None, {}]], "remove": [], "table": "1"},
         {"undo": 0, "table": "2"},
     ]
-    (tmp_path / "labels.csv.journal").write_text("".join(json.dumps(one) + "\n" for one in lines) + '{"add": [["half')
+    (tmp_path / "labels.csv.journal").write_text(
+        "".join(json.dumps(one) + "\n" for one in lines) + '{"add": [["half'
+    )
     with LabelBook(path) as book:
         assert labels(book) == {("b", 0.0, 1.0): "run"}
         book.label([SPAN], "walk")
@@ -353,10 +363,10 @@ def test_a_full_disk_refuses_what_it_cannot_keep_and_shows_nothing_else(tmp_path
 
 def test_a_kill_at_any_moment_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from halp.explorer.labels import LabelBook\n"
-        "with LabelBook(Path(sys.argv[1])) as book:\n"
-        "    for number in range(10**6):\n"
-        "        book.label([(f'{sys.argv[2]}-{number}', 0.0, 1.0, '')], f'c{number % 5}'); print(number, flush=True)\n"
+        "import sys; from pathlib import Path; from halp.explorer.labels import LabelBook\nwith"
+        " LabelBook(Path(sys.argv[1])) as book:\n    for number in range(10**6):\n       "
+        " book.label([(f'{sys.argv[2]}-{number}', 0.0, 1.0, '')], f'c{number % 5}'); print(number,"
+        " flush=True)\n"
     )
     path, wanted = tmp_path / "labels.csv", set()
     for turn in range(4):

@@ -1,4 +1,6 @@
-"""Marks of categories: colours that everybody tells apart, and shapes if there are more categories than colours."""
+"""Marks of categories: colours that everybody tells apart, and shapes if there are more categories than
+colours.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,12 @@ def test_colours_are_told_apart_by_everybody_and_stand_out_from_the_page(scheme:
         seen = {colour: oklab(cones @ linear(colour)) for colour in colours}
         for one, other in itertools.combinations(colours, 2):
             distance = np.linalg.norm(seen[one] - seen[other])
-            assert distance > 0.08, (vision, one, other, distance)  # a just noticeable difference is about 0.02
+            assert distance > 0.08, (
+                vision,
+                one,
+                other,
+                distance,
+            )  # a just noticeable difference is about 0.02
     for colour in colours:
         dim, bright = sorted((linear(colour) @ weights, linear(BACK[scheme]) @ weights))
         assert (bright + 0.05) / (dim + 0.05) > 2.5, colour
@@ -81,7 +88,9 @@ def test_of_too_many_categories_the_most_frequent_have_marks() -> None:
     values = np.concatenate([np.arange(80), np.full(5, 77), [-1]]).astype(np.int16)
     names, places = order_by_frequency([f"n{number}" for number in range(80)], values)
     assert names[0] == "n77"
-    assert [names[place] if place >= 0 else "" for place in places] == [f"n{v}" if v >= 0 else "" for v in values]
+    assert [names[place] if place >= 0 else "" for place in places] == [
+        f"n{v}" if v >= 0 else "" for v in values
+    ]
     assert places.dtype == np.int16
 
 
@@ -96,10 +105,8 @@ def test_thirty_classes_have_thirty_marks_and_the_legend_begins_with_the_most_fr
     explorer = launch(tmp_path / "labels.csv", source=tmp_path / "many")
     with visit(browser, explorer) as page:
         assert page.locator(".legend li").first.inner_text() == "class 17"
-        keys = page.evaluate(
-            """[...document.querySelectorAll('.legend .dot')].map((one) =>
-              [one.dataset.shape, getComputedStyle(one.firstElementChild).fill].join(' '))"""
-        )
+        keys = page.evaluate("""[...document.querySelectorAll('.legend .dot')].map((one) =>
+              [one.dataset.shape, getComputedStyle(one.firstElementChild).fill].join(' '))""")
         assert len(set(keys)) == len(keys) == 30
         seen = page.evaluate(
             "[...halpMap.shapes].map((s, i) => [s, ...halpMap.colours.slice(4 * i, 4 * i + 3)].join())"

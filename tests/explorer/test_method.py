@@ -34,7 +34,9 @@ def runs(store: Store, tmp_path_factory: pytest.TempPathFactory, tiny: tuple[str
 
 
 @pytest.fixture(scope="module")
-def session(runs: dict[str, Run], store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def session(
+    runs: dict[str, Run], store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Session]:
     folder = tmp_path_factory.mktemp("method")
     session = Session(Settings(store.path, str(runs["halp"].path), folder / "labels.csv"))
     with session.labels, pytest.MonkeyPatch.context() as patch:
@@ -57,7 +59,9 @@ def test_positives_of_a_run_are_made_in_its_projection_head_with_its_prototypes(
     assert facts["closest"] == int(cosine.argmax())
     assert arrays["reach"] == pytest.approx(torch.rad2deg(torch.acos(cosine)).numpy(), abs=0.1)
     assert (arrays["target"] != facts["closest"]).all()
-    assert (arrays["angle"] <= arrays["reach"][arrays["target"]] + 1e-3).all(), "on the way, not beyond its end"
+    assert (arrays["angle"] <= arrays["reach"][arrays["target"]] + 1e-3).all(), (
+        "on the way, not beyond its end"
+    )
     assert facts["kept"] == pytest.approx(arrays["keep"].mean(), abs=1e-4)
     assert "Similarity to every prototype" in facts["chart"]["markup"]
 
@@ -79,11 +83,15 @@ def test_curves_of_similarity_and_settings_that_differ_stand_side_by_side(
     paths = [str(runs[name].path) for name in ("moco", "halp")]
     explorer = launch(tmp_path / "labels.csv", "--runs", *paths, encoder=runs["halp"].path)
     parts = explorer.get("runs")
-    assert parts == compare_runs(open_runs([Path(path) for path in paths])).parts, "what `halp report` computes"
+    assert parts == compare_runs(open_runs([Path(path) for path in paths])).parts, (
+        "what `halp report` computes"
+    )
     with visit(browser, explorer) as page:
         page.click("#tab-method")
         page.wait_for_selector("text=Training: 2 runs side by side")
-        shown = [one.evaluate("image => decodeURIComponent(image.src)") for one in page.locator(".chart img").all()]
+        shown = [
+            one.evaluate("image => decodeURIComponent(image.src)") for one in page.locator(".chart img").all()
+        ]
         for title in ("Similarity to the query", "Similarity to the queue", "Contrastive loss"):
             assert any(title in markup for markup in shown), title
         page.wait_for_selector("table:has(caption:text('Settings that differ')) tr:has-text('terms')")
@@ -117,7 +125,9 @@ def test_a_static_folder_on_a_web_server_shows_the_runs_too(
 ) -> None:
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "shown"
-    settings = Settings(store.path, str(runs["halp"].path), tmp_path / "labels.csv", runs=(runs["moco"].path,))
+    settings = Settings(
+        store.path, str(runs["halp"].path), tmp_path / "labels.csv", runs=(runs["moco"].path,)
+    )
     write_static(settings, folder)
 
     class Quiet(SimpleHTTPRequestHandler):

@@ -1,4 +1,6 @@
-"""`halp.explore` in a notebook: the widget's own script shows the page in a cell, and the kernel answers it."""
+"""`halp.explore` in a notebook: the widget's own script shows the page in a cell, and the kernel answers
+it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def kernel(widget: Any) -> Callable[[Any], list[tuple[Any, str | None]]]:
     def take(content: Any) -> list[tuple[Any, str | None]]:
         sent: list[tuple[Any, str | None]] = []
 
-        def publish(kind: str, data: Any = None, metadata: Any = None, buffers: Any = None, **more: Any) -> None:
+        def publish(
+            kind: str, data: Any = None, metadata: Any = None, buffers: Any = None, **more: Any
+        ) -> None:
             if data and data.get("method") == "custom":
                 sent.append((data["content"], base64.b64encode(buffers[0]).decode() if buffers else None))
 
@@ -58,7 +62,9 @@ def kernel(widget: Any) -> Callable[[Any], list[tuple[Any, str | None]]]:
     return take
 
 
-def test_page_in_a_cell_shows_the_map_and_keeps_labels(browser: Any, widget: Any, store: Store, tmp_path: Path) -> None:
+def test_page_in_a_cell_shows_the_map_and_keeps_labels(
+    browser: Any, widget: Any, store: Store, tmp_path: Path
+) -> None:
     page = browser.new_page(viewport={"width": 1000, "height": 760})
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -86,7 +92,9 @@ def test_kernel_refuses_what_is_no_request(widget: Any) -> None:
         assert "request" in answer["error"] or "JSON object" in answer["error"]
 
 
-def test_cell_that_is_run_again_takes_the_labels_over(widget: Any, store: Store, package: Path, tmp_path: Path) -> None:
+def test_cell_that_is_run_again_takes_the_labels_over(
+    widget: Any, store: Store, package: Path, tmp_path: Path
+) -> None:
     again = halp.explore(store.path, str(package), labels=tmp_path / "labels.csv")
     ((answer, body),) = kernel(again)({"view": 1, "number": 1, "name": "pulse", "given": {}})
     assert "error" not in answer

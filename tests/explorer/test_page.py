@@ -24,8 +24,12 @@ WHERE = """row => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(row)), b
 
 
 @contextmanager
-def visit(browser: Any, explorer: Explorer, width: int = 1280, height: int = 800, **options: Any) -> Iterator[Any]:
-    """A page that is ready, its map laid out for good; errors in its console fail the test while the server runs."""
+def visit(
+    browser: Any, explorer: Explorer, width: int = 1280, height: int = 800, **options: Any
+) -> Iterator[Any]:
+    """A page that is ready, its map laid out for good; errors in its console fail the test while the server
+    runs.
+    """
     explorer.wait(lambda state: state["group"])
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     page = context.new_page()
@@ -43,7 +47,9 @@ def visit(browser: Any, explorer: Explorer, width: int = 1280, height: int = 800
 
 
 def until(page: Any, expression: str, value: Any = None) -> None:
-    """Wait for an expression of the page; the page's own rules forbid to send it there as a text to evaluate again."""
+    """Wait for an expression of the page; the page's own rules forbid to send it there as a text to evaluate
+    again.
+    """
     end = time.monotonic() + 60
     while not page.evaluate(expression, value):
         assert time.monotonic() < end, expression
@@ -72,7 +78,11 @@ def test_map_hover_player_and_search(browser: Any, explorer: Explorer) -> None:
         page.wait_for_timeout(400)
         frame = int(page.get_attribute(".player canvas", "data-frame"))
         page.keyboard.press("ArrowRight")
-        until(page, "frame => Number(document.querySelector('.player canvas').dataset.frame) === frame + 1", frame)
+        until(
+            page,
+            "frame => Number(document.querySelector('.player canvas').dataset.frame) === frame + 1",
+            frame,
+        )
         page.click("text=Find similar")
         page.wait_for_selector("text=Nearest first")
         first = page.locator(".grid:not(.small) .mini").first.get_attribute("data-row")
@@ -209,7 +219,9 @@ def test_members_of_a_group_are_shown_by_chance_and_labelled_one_by_one_or_toget
         marked = page.locator(".chosen .mini.is-focus")
         third = page.locator(".chosen .mini").nth(3).get_attribute("data-row")
         until(page, "row => document.querySelector('.chosen .mini.is-focus')?.dataset.row === row", third)
-        page.fill(".chosen input[name=label]", "new class")  # the first label of a class, to one of them alone
+        page.fill(
+            ".chosen input[name=label]", "new class"
+        )  # the first label of a class, to one of them alone
         page.keyboard.press("Enter")
         state = explorer.wait(lambda state: len(state["classes"]) == 2)
         assert (state["classes"][1]["name"], state["classes"][1]["rows"]) == ("new class", 1)
@@ -260,7 +272,11 @@ def test_arrow_keys_step_through_frames_after_a_click_on_the_map(browser: Any, e
         page.wait_for_timeout(300)
         frame = int(page.get_attribute(".player canvas", "data-frame"))
         page.keyboard.press("ArrowRight")
-        until(page, "frame => Number(document.querySelector('.player canvas').dataset.frame) === frame + 1", frame)
+        until(
+            page,
+            "frame => Number(document.querySelector('.player canvas').dataset.frame) === frame + 1",
+            frame,
+        )
         assert page.evaluate("halpMap.marks.focus") == row
         page.locator(".over").focus()  # who tabs to the map walks on it
         page.keyboard.press("ArrowRight")
@@ -308,7 +324,10 @@ def serious(page: Any, rules: str = "{}") -> list[tuple[str, list[str]]]:
 
 
 def test_nothing_serious_stands_in_the_way_of_a_screen_reader(browser: Any, explorer: Explorer) -> None:
-    rules = {"light": "{}", "dark": "{runOnly: ['color-contrast']}"}  # colours are all that the schemes differ in
+    rules = {
+        "light": "{}",
+        "dark": "{runOnly: ['color-contrast']}",
+    }  # colours are all that the schemes differ in
     for scheme, chosen in rules.items():
         with visit(browser, explorer, color_scheme=scheme) as page:
             look_at(page, 3)
@@ -323,8 +342,12 @@ def test_a_static_folder_opens_from_disk(browser: Any, store: Store, package: Pa
         "recording,start,stop,label\n" + "".join(f"{name},0,1000,{name[:4]}\n" for name in store.names[:9])
     )
     command = [sys.executable, "-m", "halp", "explore", str(store.path), "--encoder", str(package)]
-    subprocess.run([*command, "--labels", str(labels), "--static", str(tmp_path / "shown")], check=True, timeout=240)
-    again = subprocess.run([*command, "--static", str(tmp_path / "shown")], capture_output=True, text=True, timeout=240)
+    subprocess.run(
+        [*command, "--labels", str(labels), "--static", str(tmp_path / "shown")], check=True, timeout=240
+    )
+    again = subprocess.run(
+        [*command, "--static", str(tmp_path / "shown")], capture_output=True, text=True, timeout=240
+    )
     assert again.returncode == 2
     assert "exists already" in again.stderr
     page = browser.new_page()

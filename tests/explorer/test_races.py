@@ -1,4 +1,6 @@
-"""Answers that come late, in another order, or not at all: every label stands where it was meant, or is told to be missing."""
+"""Answers that come late, in another order, or not at all: every label stands where it was meant, or is told
+to be missing.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def fresh(launch: Callable[..., Explorer], tmp_path: Path) -> Explorer:
 def given(explorer: Explorer) -> dict[int, str]:
     """Labels by row, as the server has them."""
     facts, arrays = explorer.arrays("column?name=label")
-    return {row: facts["categories"][place] for row, place in enumerate(arrays["values"].tolist()) if place >= 0}
+    return {
+        row: facts["categories"][place] for row, place in enumerate(arrays["values"].tolist()) if place >= 0
+    }
 
 
 def show_twelve(page: Any) -> list[int]:
@@ -108,7 +112,9 @@ def test_an_older_state_does_not_take_a_new_class_away(browser: Any, fresh: Expl
 
 
 @pytest.mark.parametrize("pause", [0, 60])
-def test_keys_typed_ahead_of_the_answers_label_one_movement_each(browser: Any, fresh: Explorer, pause: int) -> None:
+def test_keys_typed_ahead_of_the_answers_label_one_movement_each(
+    browser: Any, fresh: Explorer, pause: int
+) -> None:
     fresh.post("label", {"rows": [0], "label": "one"})
     fresh.post("label", {"rows": [0], "label": "two"})
     with visit(browser, fresh) as page:
@@ -131,7 +137,10 @@ def test_n_and_a_number_at_once_label_what_is_proposed(browser: Any, fresh: Expl
     fresh.post("label", {"rows": [21], "label": "two"})
     fresh.wait(lambda state: state["few"])
     with visit(browser, fresh) as page:
-        until(page, "() => [...document.querySelectorAll('header option')].some((one) => one.value === 'prediction')")
+        until(
+            page,
+            "() => [...document.querySelectorAll('header option')].some((one) => one.value === 'prediction')",
+        )
         look_at(page, 20)
         before, rows = given(fresh), []
         with stopped(fresh):
@@ -143,7 +152,9 @@ def test_n_and_a_number_at_once_label_what_is_proposed(browser: Any, fresh: Expl
         assert len({*rows, *before}) == 3 + len(before)
         assert given(fresh) == {**before, **dict(zip(rows, ("two", "one", "two")))}
         until(page, "row => Number(document.querySelector('.details')?.dataset.row) === row", rows[-1])
-        until(page, "name => document.querySelector('.time-head b').textContent === name", fresh.names[rows[-1]])
+        until(
+            page, "name => document.querySelector('.time-head b').textContent === name", fresh.names[rows[-1]]
+        )
 
 
 def test_the_number_of_a_class_just_made_is_not_lost(browser: Any, fresh: Explorer) -> None:
@@ -327,7 +338,9 @@ def test_192_labels_as_fast_as_keys_come_stand_where_they_were_meant(browser: An
 
 
 def test_random_acts_of_two_tabs_are_done_as_meant_or_told(browser: Any, fresh: Explorer) -> None:
-    """Every press is an act in the database with the row and the class it meant, in order; or its tab says that it is not."""
+    """Every press is an act in the database with the row and the class it meant, in order; or its tab says
+    that it is not.
+    """
     for row, label in enumerate(("one", "two", "three")):
         fresh.post("label", {"rows": [row], "label": label})
     ids = {place: one["id"] for place, one in enumerate(fresh.get("state")["classes"])}
@@ -360,7 +373,8 @@ def test_random_acts_of_two_tabs_are_done_as_meant_or_told(browser: Any, fresh: 
             Path(fresh.process.args[fresh.process.args.index("--labels") + 1]).with_suffix(".sqlite")
         ) as base:
             done = {
-                (client, number): body for client, number, body in base.execute("SELECT client, number, body FROM act")
+                (client, number): body
+                for client, number, body in base.execute("SELECT client, number, body FROM act")
             }
         spans = fresh.arrays("rows")[1]
         kept = 0

@@ -75,7 +75,10 @@ def test_no_path_reaches_the_file_system(explorer: Explorer, path: str) -> None:
 
 def test_oversized_bodies_are_refused_before_they_are_sent(explorer: Explorer) -> None:
     for length in ("5000000", "-1", "1e3", "9" * 40):
-        assert send_raw(explorer, f"POST /api/search HTTP/1.1\r\nContent-Length: {length}\r\n") in (b"413", b"400")
+        assert send_raw(explorer, f"POST /api/search HTTP/1.1\r\nContent-Length: {length}\r\n") in (
+            b"413",
+            b"400",
+        )
     assert explorer.call("/api/pulse")[0] == 200
 
 
@@ -116,7 +119,9 @@ def test_many_fields_in_an_address_are_refused(explorer: Explorer) -> None:
 def test_the_head_of_a_second_request_has_to_arrive_in_time(explorer: Explorer) -> None:
     host = explorer.base.removeprefix("http://")
     with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=60) as line:
-        line.sendall(f"GET /api/pulse HTTP/1.1\r\nHost: {host}\r\nX-Halp-Token: {explorer.token}\r\n\r\n".encode())
+        line.sendall(
+            f"GET /api/pulse HTTP/1.1\r\nHost: {host}\r\nX-Halp-Token: {explorer.token}\r\n\r\n".encode()
+        )
         assert line.recv(65536).split()[1] == b"200"
         line.sendall(b"GET /api/pul")
         line.settimeout(1.0)
@@ -223,8 +228,19 @@ def test_ctrl_c_ends_it_cleanly_and_frees_the_labels(launch: Callable[..., Explo
     ("arguments", "text"),
     [(["nowhere"], "nothing at 'nowhere'"), ([".", "--encoder", "nobody"], "no encoder 'nobody'")],
 )
-def test_what_cannot_be_opened_is_said_in_one_sentence(tmp_path: Path, arguments: list[str], text: str) -> None:
-    command = [sys.executable, "-m", "halp", "explore", *arguments, "--no-browser", "--labels", str(tmp_path / "x.csv")]
+def test_what_cannot_be_opened_is_said_in_one_sentence(
+    tmp_path: Path, arguments: list[str], text: str
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        "explore",
+        *arguments,
+        "--no-browser",
+        "--labels",
+        str(tmp_path / "x.csv"),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert ended.returncode == 2
     assert text in ended.stderr

@@ -43,7 +43,9 @@ def main() -> int:
         sys.stdout.write(f"{name}: {row['calls']} calls, {row['tried']} of {row['points']} faults tried\n")
         sys.stdout.writelines(f"  {one}\n" for one in row["wrong"])
     wrong = sum(len(row["wrong"]) for row in rows.values())
-    sys.stdout.write(f"{totals['tried']} of {totals['points']} faults in {len(rows)} writers, {wrong} wrong\n")
+    sys.stdout.write(
+        f"{totals['tried']} of {totals['points']} faults in {len(rows)} writers, {wrong} wrong\n"
+    )
     if chosen.json:
         record = {"command": "make faults", **totals, "wrong": wrong, "writers": rows}
         chosen.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

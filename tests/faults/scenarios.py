@@ -1,4 +1,6 @@
-"""What is written under faults: for each writer how to begin, what to do, and what must hold whatever happens."""
+"""What is written under faults: for each writer how to begin, what to do, and what must hold whatever
+happens.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ ABSENT = "absent"
 
 @dataclass(frozen=True)
 class Scenario:
-    """`begin` makes the old state of a folder, `act` writes the new one, `state` tells what a reader finds there.
+    """`begin` makes the old state of a folder, `act` writes the new one, `state` tells what a reader finds
+    there.
 
-    `state` raises where a reader would stumble. A writer by `best_effort` warns instead of failing, as a cache does; one that
-    writes `once` refuses what is there already.
+    `state` raises where a reader would stumble. A writer by `best_effort` warns instead of failing, as a
+    cache does; one that writes `once` refuses what is there already.
     """
 
     begin: Callable[[Path], None]
@@ -41,7 +44,9 @@ def clip(seed: int, name: str) -> Clip:
 
 def write_store(path: Path, seed: int, *, overwrite: bool = False) -> None:
     splits = [Split("xsub", "subject", (seed,))]
-    with StoreWriter(path, KINECT_V1, persons=1, class_names=["a", "b"], splits=splits, overwrite=overwrite) as writer:
+    with StoreWriter(
+        path, KINECT_V1, persons=1, class_names=["a", "b"], splits=splits, overwrite=overwrite
+    ) as writer:
         for number in range(3):
             writer.add(clip(seed + number, f"clip{number}"))
         writer.manifest = {"dropped": [], "repaired": []}
@@ -96,7 +101,9 @@ def all_scenarios() -> dict[str, Scenario]:
 def data_scenarios() -> dict[str, Scenario]:
     """Writers of data and reports by name."""
     return {
-        "a new store": Scenario(nothing, lambda folder: write_store(folder / "store", 1), store_state, once=True),
+        "a new store": Scenario(
+            nothing, lambda folder: write_store(folder / "store", 1), store_state, once=True
+        ),
         "a store that replaces another": Scenario(
             lambda folder: write_store(folder / "store", 1),
             lambda folder: write_store(folder / "store", 5, overwrite=True),

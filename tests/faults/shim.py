@@ -1,8 +1,10 @@
-"""File-system calls that fail on demand: the k-th call that changes something fails, tears, or ends the process.
+"""File-system calls that fail on demand: the k-th call that changes something fails, tears, or ends the
+process.
 
-Installed into a process of its own (`install`), it stands between the writers and the system: `open` for writing and what
-is written through it, the calls of `os` that create, rename, link, flush and remove, and the two libraries that write files
-without Python. It also knows which files were changed after their last `fsync`; a power cut takes the end off those.
+Installed into a process of its own (`install`), it stands between the writers and the system: `open` for
+writing and what is written through it, the calls of `os` that create, rename, link, flush and remove, and the
+two libraries that write files without Python. It also knows which files were changed after their last
+`fsync`; a power cut takes the end off those.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ _CHANGING = ("w", "a", "x", "+")
 
 
 class Faults:
-    """Counts the calls that change something below `root`; the one numbered `at` meets the fault, later ones too if it lasts."""
+    """Counts the calls that change something below `root`; the one numbered `at` meets the fault, later ones
+    too if it lasts.
+    """
 
     def __init__(self, root: Path, kind: str, at: int) -> None:
         self.root, self.kind, self.at = os.path.realpath(root), kind, at
@@ -188,8 +192,14 @@ def _faulty_write(call: Callable[..., Any], faults: Faults) -> Callable[..., Any
 
 @cache
 def importers(library: ModuleType) -> list[ModuleType]:
-    """Modules that hold the library's `save_file`, also by its bare name; looked for once, before processes are forked."""
-    return [module for module in list(sys.modules.values()) if module.__dict__.get("save_file") is library.save_file]
+    """Modules that hold the library's `save_file`, also by its bare name; looked for once, before processes
+    are forked.
+    """
+    return [
+        module
+        for module in list(sys.modules.values())
+        if module.__dict__.get("save_file") is library.save_file
+    ]
 
 
 def _wrap_libraries(faults: Faults) -> None:

@@ -1,6 +1,8 @@
-"""Every file-system call of the writers may fail, tear or be the last one: readers find the old content or the new.
+"""Every file-system call of the writers may fail, tear or be the last one: readers find the old content or
+the new.
 
-`make faults` tries every fault at every call; here each writer meets a sample, the same every time, spread over all of them.
+`make faults` tries every fault at every call; here each writer meets a sample, the same every time, spread
+over all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def tried() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_readers_find_the_old_or_the_new_content_after_any_fault(writer: str, tried: dict[str, dict[str, Any]]) -> None:
+def test_readers_find_the_old_or_the_new_content_after_any_fault(
+    writer: str, tried: dict[str, dict[str, Any]]
+) -> None:
     found = tried[writer]
     assert found["wrong"] == []
     assert found["tried"] >= min(SAMPLE, found["points"])

@@ -87,10 +87,14 @@ def scenarios() -> dict[str, Scenario]:
     """The writers by name."""
     return {
         "a checkpoint": Scenario(
-            lambda folder: with_checkpoints(folder, 1, 2), lambda folder: save(folder, 3, 3.0, keep=2), checkpoint_state
+            lambda folder: with_checkpoints(folder, 1, 2),
+            lambda folder: save(folder, 3, 3.0, keep=2),
+            checkpoint_state,
         ),
         "the only checkpoint written again": Scenario(
-            lambda folder: with_checkpoints(folder, 1), lambda folder: save(folder, 1, 9.0, keep=1), checkpoint_state
+            lambda folder: with_checkpoints(folder, 1),
+            lambda folder: save(folder, 1, 9.0, keep=1),
+            checkpoint_state,
         ),
         "a run folder": Scenario(nothing, start_run, run_state),
         "records of a resumed run": Scenario(with_records, cut_records, records_state),

@@ -30,7 +30,13 @@ from halp.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpo
 from halp.training.run import Run, build_method, open_run, start_folder
 from halp.training.run_folder import RunFolder
 
-SETTINGS = ("encoder.hidden=4", "encoder.layers=1", "contrast.queue=8", "contrast.dimension=4", "views.frames=4")
+SETTINGS = (
+    "encoder.hidden=4",
+    "encoder.layers=1",
+    "contrast.queue=8",
+    "contrast.dimension=4",
+    "views.frames=4",
+)
 
 
 @cache
@@ -92,7 +98,9 @@ def model_state(folder: Path) -> str:
 
 def small_run(folder: Path) -> Run:
     """A run of the authors' kind with one checkpoint."""
-    recipe = load_recipe("small", (*SETTINGS, "encoder.direction=causal", "encoder.pooling=last", 'terms=["infonce"]'))
+    recipe = load_recipe(
+        "small", (*SETTINGS, "encoder.direction=causal", "encoder.pooling=last", 'terms=["infonce"]')
+    )
     data = {"hash": "a" * 64, "persons": 2, "normalisation": [], "topology": dataclasses.asdict(KINECT_V2)}
     run = start_folder(folder / "run", recipe, {"id": "0123", "data": data})
     method = build_method(recipe, KINECT_V2, 2)
@@ -129,12 +137,16 @@ def tensors_hash(tensors: dict[str, torch.Tensor]) -> str:
 def write_vectors(folder: Path) -> None:
     width = encoder(0).output_size
     rest = {"rows": np.arange(2.0)}, {"recordings": ["a", "b"]}
-    FeatureCache(folder / "vectors").get("key", width, lambda: [np.ones((2, width), np.float32)], lambda: rest)
+    FeatureCache(folder / "vectors").get(
+        "key", width, lambda: [np.ones((2, width), np.float32)], lambda: rest
+    )
 
 
 def vectors_state(folder: Path) -> str:
     entry = open_entry(folder / "vectors" / "key", encoder(0).output_size)
-    return ABSENT if entry is None else f"{entry.facts} {entry.vectors.tolist()} {entry.arrays['rows'].tolist()}"
+    return (
+        ABSENT if entry is None else f"{entry.facts} {entry.vectors.tolist()} {entry.arrays['rows'].tolist()}"
+    )
 
 
 def write_tables(folder: Path, value: float) -> None:
@@ -153,7 +165,9 @@ def scenarios() -> dict[str, Scenario]:
         "an exported package": Scenario(
             nothing, lambda folder: export(encoder(0), folder / "package"), package_state, once=True
         ),
-        "a classifier": Scenario(nothing, lambda folder: save_model(model(), folder / "model"), model_state, once=True),
+        "a classifier": Scenario(
+            nothing, lambda folder: save_model(model(), folder / "model"), model_state, once=True
+        ),
         "a run converted from the authors' file": Scenario(
             with_authors_file,
             lambda folder: convert(folder / "theirs.pth.tar", folder / "converted"),

@@ -1,7 +1,9 @@
-"""Enumerates faults: for every writer every kind of fault at every call, each in a forked process, invariants after each.
+"""Enumerates faults: for every writer every kind of fault at every call, each in a forked process, invariants
+after each.
 
-Run as `python -m faults.worker NUMBER PART OF` in `tests` it tries this many faults (or `all`) of every writer, of these the
-share `PART` of `OF`, and prints one line of JSON per writer: calls, faults there are and were tried, and what went wrong.
+Run as `python -m faults.worker NUMBER PART OF` in `tests` it tries this many faults (or `all`) of every
+writer, of these the share `PART` of `OF`, and prints one line of JSON per writer: calls, faults there are and
+were tried, and what went wrong.
 """
 
 from __future__ import annotations
@@ -94,9 +96,15 @@ class Trial:
             found = self.scenario.state(self.folder)
         except Exception as error:
             return f"a reader stumbles ({type(error).__name__}: {error})"
-        if found not in (self.old, self.new) or (code == 0 and found != self.new and not self.scenario.best_effort):
+        if found not in (self.old, self.new) or (
+            code == 0 and found != self.new and not self.scenario.best_effort
+        ):
             return f"neither old nor new ({found[:200]})"
-        if code == FAILED and kind in ("EIO", "EINTR", "ENOSPC") and (left := {*visible(self.folder)} - self.files):
+        if (
+            code == FAILED
+            and kind in ("EIO", "EINTR", "ENOSPC")
+            and (left := {*visible(self.folder)} - self.files)
+        ):
             return f"left behind {sorted(left)}"
         if found == self.new and self.scenario.once:
             return ""

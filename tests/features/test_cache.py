@@ -1,4 +1,6 @@
-"""The cache of features: what its key sees, and files that are damaged, of another shape, or cannot be written."""
+"""The cache of features: what its key sees, and files that are damaged, of another shape, or cannot be
+written.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_entry_is_recomputed_with_a_warning(store: Store, tmp_path: Path, damage: str) -> None:
-    context = ProtocolContext(convolutional(store), store, "xsub", *store.split("xsub"), cache=FeatureCache(tmp_path))
+    context = ProtocolContext(
+        convolutional(store), store, "xsub", *store.split("xsub"), cache=FeatureCache(tmp_path)
+    )
     features = np.array(context.features)
     (entry,) = tmp_path.iterdir()
     DAMAGE[damage](entry)
@@ -103,7 +107,9 @@ def test_a_damaged_entry_is_recomputed_with_a_warning(store: Store, tmp_path: Pa
 def test_a_folder_that_cannot_be_written_costs_nothing_but_the_cache(store: Store, tmp_path: Path) -> None:
     (tmp_path / "features").write_text("in the way")
     cache = FeatureCache(tmp_path / "features")
-    context = ProtocolContext(convolutional(store), store, "xsub", *store.split("xsub"), cache=cache, progress=False)
+    context = ProtocolContext(
+        convolutional(store), store, "xsub", *store.split("xsub"), cache=cache, progress=False
+    )
     with pytest.warns(UserWarning, match="cannot be kept"):
         features = context.features
     np.testing.assert_array_equal(features, embed(context.encoder, store, progress=False))

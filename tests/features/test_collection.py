@@ -1,4 +1,6 @@
-"""Collections: vectors of a source as Parquet rows and mapped float16, searched, filtered, brought up to date."""
+"""Collections: vectors of a source as Parquet rows and mapped float16, searched, filtered, brought up to
+date.
+"""
 
 from __future__ import annotations
 
@@ -79,10 +81,15 @@ def test_writing_again_adds_what_is_new_and_removes_what_is_gone(
     assert len(hits) == 9
     main(embed)
     after = {path.name: path.stat().st_mtime_ns for path in shards.iterdir()}
-    assert len(set(before.items()) & set(after.items())) == 2, "the shard that lost a recording was written again"
+    assert len(set(before.items()) & set(after.items())) == 2, (
+        "the shard that lost a recording was written again"
+    )
     assert len(after) == 4
     assert (
-        len({path.stem for path in (tmp_path / "all" / "vectors").iterdir()} ^ {path.stem for path in shards.iterdir()})
+        len(
+            {path.stem for path in (tmp_path / "all" / "vectors").iterdir()}
+            ^ {path.stem for path in shards.iterdir()}
+        )
         == 0
     )
     hits = halp.search("halp-base", "b/new", tmp_path / "all", k=20, progress=False)

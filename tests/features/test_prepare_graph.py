@@ -1,4 +1,6 @@
-"""The preparation as torch operations gives what the library gives, whatever layout, length, persons and gaps a recording has."""
+"""The preparation as torch operations gives what the library gives, whatever layout, length, persons and gaps
+a recording has.
+"""
 
 from __future__ import annotations
 
@@ -75,13 +77,17 @@ def test_points_are_prepared_as_by_the_library(
     name: str, target: str, layout: str, frames: int, persons: int, lost: list[str], seed: int
 ) -> None:
     steps, known = list(list_encoders()[name]["normalisation"]), get_topology(layout)
-    assert_equal_to_the_library(get_topology(target), steps, known, recording(known, frames, persons, lost, seed))
+    assert_equal_to_the_library(
+        get_topology(target), steps, known, recording(known, frames, persons, lost, seed)
+    )
 
 
 @pytest.mark.parametrize("step", list(GRAPH_STEPS))
 @settings(max_examples=15, deadline=None)
 @given(frames=st.integers(1, 60), persons=st.integers(1, 3), lost=LOST, seed=st.integers(0, 2**16))
-def test_every_step_is_that_of_the_library(step: str, frames: int, persons: int, lost: list[str], seed: int) -> None:
+def test_every_step_is_that_of_the_library(
+    step: str, frames: int, persons: int, lost: list[str], seed: int
+) -> None:
     body = get_topology("body-16-2d" if "picture" in step else "body-16")
     if step == "drop-empty" and "all" in lost:
         return  # the library leaves such a clip as it is
@@ -93,7 +99,9 @@ def test_clips_of_a_batch_do_not_disturb_each_other() -> None:
     steps = list(list_encoders()["halp-base"]["normalisation"])
     graph = PrepareGraph(body, body, 2, 64, steps)
     kinds = [[], ["joints"], ["first"], ["all"], ["start", "frames"]]
-    clips = torch.from_numpy(np.stack([recording(body, 50, 3, lost, seed) for seed, lost in enumerate(kinds)]))
+    clips = torch.from_numpy(
+        np.stack([recording(body, 50, 3, lost, seed) for seed, lost in enumerate(kinds)])
+    )
     alone = torch.cat([graph(clip[None]) for clip in clips])
     torch.testing.assert_close(graph(clips), alone, atol=1e-6, rtol=0)
 

@@ -1,4 +1,6 @@
-"""The same recordings give the same vectors from files, stores and arrays, whatever a store was normalised by; or a refusal."""
+"""The same recordings give the same vectors from files, stores and arrays, whatever a store was normalised
+by; or a refusal.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def encoder() -> PretrainedEncoder:
 
 @pytest.fixture(scope="module")
 def recordings(store: Store) -> list[np.ndarray]:
-    """Raw recordings `(T, 25, 3)`: people of any size who face and walk anywhere, with empty frames and missing joints."""
+    """Raw recordings `(T, 25, 3)`: people of any size who face and walk anywhere, with empty frames and
+    missing joints.
+    """
     draw = np.random.default_rng(0)
     clips = []
     for number in range(6):
@@ -103,7 +107,9 @@ def test_windows_of_a_store_that_left_out_empty_frames_are_those_of_the_recordin
     options = {"window": 1.0, "stride": 0.5, "cache": False, "progress": False}
     one = halp.embed_table(encoder, folder, fps=30.0, **LAYOUT, **options)
     steps = ("drop-empty", "centre")
-    halp.prepare("arrays", folder, tmp_path / "store", normalisation=steps, fps=30.0, progress=False, **LAYOUT)
+    halp.prepare(
+        "arrays", folder, tmp_path / "store", normalisation=steps, fps=30.0, progress=False, **LAYOUT
+    )
     other = halp.embed_table(encoder, tmp_path / "store", **options)
     assert one.names == other.names
     for column in ("starts", "stops", "seen"):
@@ -131,7 +137,9 @@ def test_a_store_that_cannot_be_made_ready_is_refused_with_a_command_that_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(folder.parent)
-    halp.prepare("arrays", folder, tmp_path / "turned", normalisation=("yaw-frames",), progress=False, **LAYOUT)
+    halp.prepare(
+        "arrays", folder, tmp_path / "turned", normalisation=("yaw-frames",), progress=False, **LAYOUT
+    )
     with pytest.raises(
         halp.InputError, match="cannot undo yaw-frames; prepare the recordings for it: `halp"
     ) as refused:
@@ -144,7 +152,9 @@ def test_a_store_that_cannot_be_made_ready_is_refused_with_a_command_that_works(
 def test_repairs_of_a_store_that_the_encoder_does_not_do_are_said(
     encoder: PretrainedEncoder, folder: Path, tmp_path: Path
 ) -> None:
-    halp.prepare("arrays", folder, tmp_path / "store", normalisation=("smooth", "centre"), progress=False, **LAYOUT)
+    halp.prepare(
+        "arrays", folder, tmp_path / "store", normalisation=("smooth", "centre"), progress=False, **LAYOUT
+    )
     with pytest.warns(UserWarning, match="repaired by smooth"):
         halp.embed(encoder, tmp_path / "store", progress=False)
 
@@ -229,7 +239,9 @@ def test_a_person_in_the_second_slot_has_the_vector_of_the_first(
         clips, folder = [two(clip, slot) for clip in whole], tmp_path / str(slot)
         if path in ("arrays", "prepared"):
             function = halp.embed if path == "arrays" else halp.prepare_for
-            return function(encoder, clips, topology="kinect-v2", **({"progress": False} if path == "arrays" else {}))
+            return function(
+                encoder, clips, topology="kinect-v2", **({"progress": False} if path == "arrays" else {})
+            )
         folder.mkdir()
         for number, clip in enumerate(clips):
             np.save(folder / f"{number}.npy", clip)
@@ -237,7 +249,9 @@ def test_a_person_in_the_second_slot_has_the_vector_of_the_first(
             return halp.embed(encoder, folder, **LAYOUT, progress=False)
         steps = {"store": tuple(STEPS), "plain store": (), "ready": tuple(STEPS)}[path]
         target = {"topology": "body-16"} if path == "ready" else {}
-        halp.prepare("arrays", folder, tmp_path / f"s{slot}", normalisation=steps, progress=False, **LAYOUT, **target)
+        halp.prepare(
+            "arrays", folder, tmp_path / f"s{slot}", normalisation=steps, progress=False, **LAYOUT, **target
+        )
         return halp.embed(encoder, tmp_path / f"s{slot}", progress=False)
 
     np.testing.assert_allclose(vectors(1), vectors(0), atol=1e-5)
@@ -256,10 +270,14 @@ def test_a_window_after_the_first_person_left_is_that_of_the_second_alone(
     np.save(tmp_path / "pair.npy", pair)
     for steps in ((), ("centre",), tuple(STEPS)):
         store = tmp_path / f"store{len(steps)}"
-        halp.prepare("arrays", tmp_path / "pair.npy", store, normalisation=steps, fps=30, progress=False, **LAYOUT)
+        halp.prepare(
+            "arrays", tmp_path / "pair.npy", store, normalisation=steps, fps=30, progress=False, **LAYOUT
+        )
         np.testing.assert_allclose(halp.embed(encoder, store, **options)[1], alone[1], atol=1e-5)
 
 
 def test_two_dimensional_recordings_are_refused_with_a_way_out(encoder: PretrainedEncoder) -> None:
-    with pytest.raises(halp.InputError, match=r"reads 3 coordinates .*`halp encoders`.*`halp pretrain small --data"):
+    with pytest.raises(
+        halp.InputError, match=r"reads 3 coordinates .*`halp encoders`.*`halp pretrain small --data"
+    ):
         halp.embed(encoder, np.ones((10, 17, 2)), topology="coco-17", progress=False)

@@ -1,4 +1,6 @@
-"""Shards of a source: keys from their own files, what is computed again, warnings of every answer, any number of workers."""
+"""Shards of a source: keys from their own files, what is computed again, warnings of every answer, any number
+of workers.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def folder(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def settled(path: Path) -> Path:
-    """Files last changed a while ago; the change time cannot be set, so the clock of the rule is turned instead."""
+    """Files last changed a while ago; the change time cannot be set, so the clock of the rule is turned
+    instead.
+    """
     for file in path.rglob("*.npy"):
         os.utime(file, (1e9, 1e9))
     return path
@@ -89,7 +93,9 @@ def test_shards_together_are_what_reading_all_at_once_gives(encoder: PretrainedE
 
 
 def test_a_vector_depends_on_its_clip_alone(store: Store) -> None:
-    """Whatever else is in its batch: how recordings fall into shards, and on which workers, changes no bit."""
+    """Whatever else is in its batch: how recordings fall into shards, and on which workers, changes no
+    bit.
+    """
     clips = [np.asarray(store.clip(number)) for number in range(40)]
     flat = [clip[:, :, :17, :2] for clip in clips]
     for name, source, layout in (
@@ -157,7 +163,9 @@ def test_a_young_file_is_read_again_every_time(folder: Path, monkeypatch: pytest
         assert hashes.read == 20
 
 
-def test_vectors_are_bit_identical_for_any_number_of_workers(store: Store, folder: Path, tmp_path: Path) -> None:
+def test_vectors_are_bit_identical_for_any_number_of_workers(
+    store: Store, folder: Path, tmp_path: Path
+) -> None:
     tables = []
     for workers in (1, 2, 3):
         os.environ["HALP_CACHE"] = str(tmp_path / f"cache-{workers}")
@@ -169,7 +177,9 @@ def test_vectors_are_bit_identical_for_any_number_of_workers(store: Store, folde
         np.testing.assert_array_equal(table.rows, tables[0].rows)
 
 
-def test_parts_of_a_job_array_make_the_whole(encoder: PretrainedEncoder, folder: Path, embedded: list[int]) -> None:
+def test_parts_of_a_job_array_make_the_whole(
+    encoder: PretrainedEncoder, folder: Path, embedded: list[int]
+) -> None:
     for number in (3, 1, 2):
         with pytest.raises(PartDone, match=f"part {number}/3 is done"):
             table_of(encoder, folder, shard=f"{number}/3")
@@ -258,7 +268,9 @@ def test_left_out_recordings_are_listed_in_a_file_with_their_reasons(
         (tmp_path / "left.csv").unlink()
 
 
-def test_long_recordings_are_mentioned_every_time(encoder: PretrainedEncoder, store: Store, tmp_path: Path) -> None:
+def test_long_recordings_are_mentioned_every_time(
+    encoder: PretrainedEncoder, store: Store, tmp_path: Path
+) -> None:
     (tmp_path / "long").mkdir()
     np.save(tmp_path / "long" / "one.npy", np.tile(store.clip(0), (40, 1, 1, 1)))
     for _ in range(2):
@@ -269,6 +281,15 @@ def test_long_recordings_are_mentioned_every_time(encoder: PretrainedEncoder, st
 
 def test_the_second_command_names_all_of_them_again(mixed: Path) -> None:
     for _ in range(2):
-        command = ["-m", "halp", "cluster", "halp-base", str(mixed), "--option", "topology=kinect-v2", "--json"]
+        command = [
+            "-m",
+            "halp",
+            "cluster",
+            "halp-base",
+            str(mixed),
+            "--option",
+            "topology=kinect-v2",
+            "--json",
+        ]
         told = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stderr
         assert all(f"'{name}'" in told for name in (*BROKEN, "table.xlsx", "wrongext.c3d")), told

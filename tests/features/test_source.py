@@ -56,7 +56,18 @@ def test_a_search_with_a_page_reads_each_file_once(
 
     monkeypatch.setattr(Pipeline, "work", counted)
     package = export(encoder, tmp_path / "package")
-    search = ["search", str(package), "a/0", "--in", str(folder), "-k", "3", "--option", "topology=kinect-v2", "--json"]
+    search = [
+        "search",
+        str(package),
+        "a/0",
+        "--in",
+        str(folder),
+        "-k",
+        "3",
+        "--option",
+        "topology=kinect-v2",
+        "--json",
+    ]
     main([*search, "--html", str(tmp_path / "page.html")])
     assert len(reads) == 8
     assert set(reads.values()) == {1}
@@ -88,11 +99,15 @@ def test_rows_of_a_source_say_what_and_when(folder: Path) -> None:
         np.testing.assert_array_equal(clip.frames, source.clip(row).frames)
     part = source.only(source.labels == 1)
     assert set(part.names) == {name for name in source.names if name.startswith("b")}
-    np.testing.assert_array_equal(part.clip(2).frames, source.clip(int(np.flatnonzero(source.labels == 1)[2])).frames)
+    np.testing.assert_array_equal(
+        part.clip(2).frames, source.clip(int(np.flatnonzero(source.labels == 1)[2])).frames
+    )
     assert part.hash != source.hash
 
 
-def test_labels_of_a_table_do_not_make_vectors_anew(encoder: PretrainedEncoder, folder: Path, tmp_path: Path) -> None:
+def test_labels_of_a_table_do_not_make_vectors_anew(
+    encoder: PretrainedEncoder, folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "labels.csv").write_text("name,label,subject\n0,x,3\n1,y,4\n")
     layout = {"options": {"topology": "kinect-v2"}}
     first = halp.embed_table(encoder, folder, progress=False, **layout)
@@ -103,15 +118,21 @@ def test_labels_of_a_table_do_not_make_vectors_anew(encoder: PretrainedEncoder, 
     assert (named["a/0"], named["b/1"], named["a/2"]) == ((0, 3), (1, 4), (-1, -1))
 
 
-def test_labels_given_to_rows_stay_out_of_what_is_kept_for_the_source(encoder: PretrainedEncoder, folder: Path) -> None:
+def test_labels_given_to_rows_stay_out_of_what_is_kept_for_the_source(
+    encoder: PretrainedEncoder, folder: Path
+) -> None:
     layout = {"options": {"topology": "kinect-v2"}}
     source = open_source(folder, **layout)
     given = source.labelled(np.arange(8), list("abcdefgh"))
     assert halp.embed_table(encoder, given, progress=False).labels.tolist() == list(range(8))
-    assert halp.embed_table(encoder, folder, progress=False, **layout).labels.tolist() == source.labels.tolist()
+    assert (
+        halp.embed_table(encoder, folder, progress=False, **layout).labels.tolist() == source.labels.tolist()
+    )
 
 
-def test_encoders_are_taken_by_object_path_and_name(encoder: PretrainedEncoder, store: Store, tmp_path: Path) -> None:
+def test_encoders_are_taken_by_object_path_and_name(
+    encoder: PretrainedEncoder, store: Store, tmp_path: Path
+) -> None:
     package = export(encoder, tmp_path / "package")
     clips = [store.clip(0), store.clip(1)]
     expected = halp.embed(encoder, clips, progress=False)
@@ -145,7 +166,13 @@ def test_progress_never_runs_beyond_its_end(
             seen.append((self.done, self.total))
 
     monkeypatch.setattr("halp.features.embed.Bar", Watched)
-    options = {"options": {"topology": "kinect-v2"}, "window": 0.5, "stride": 0.1, "fps": 30.0, "batch_size": 8}
+    options = {
+        "options": {"topology": "kinect-v2"},
+        "window": 0.5,
+        "stride": 0.1,
+        "fps": 30.0,
+        "batch_size": 8,
+    }
     for path in (folder, folder / "a" / "0.npy"):
         seen.clear()
         vectors = halp.embed(encoder, path, progress=False, **options)
@@ -158,11 +185,25 @@ def test_evaluate_takes_packages_and_names(
     encoder: PretrainedEncoder, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package = export(encoder, tmp_path / "small")
-    main(["evaluate", str(package), "--data", str(store.path), "--split", "xsub", "--protocol", "knn", "--json"])
+    main(
+        [
+            "evaluate",
+            str(package),
+            "--data",
+            str(store.path),
+            "--split",
+            "xsub",
+            "--protocol",
+            "knn",
+            "--json",
+        ]
+    )
     rows = json.loads(capsys.readouterr().out)
     assert list(rows) == ["raw coordinates", "untrained", "halp-base", "small"]
     for same, data in ((encoder, store), (package, store.path)):
-        assert rows["small"][0]["accuracy"] == halp.evaluate(same, data, "knn", "xsub", progress=False).accuracy
+        assert (
+            rows["small"][0]["accuracy"] == halp.evaluate(same, data, "knn", "xsub", progress=False).accuracy
+        )
     with pytest.raises(SystemExit):
         main(["evaluate", "halp-base", "--protocol", "knn"])
     assert "--data STORE" in capsys.readouterr().err
@@ -172,7 +213,9 @@ def test_the_transformer_of_scikit_learn_takes_any_layout(store: Store) -> None:
     clips = [np.asarray(store.clip(number)) for number in range(3)]
     steps = halp.SkeletonEncoder("halp-base", topology="kinect-v2").fit(clips)
     np.testing.assert_allclose(
-        steps.transform(clips), halp.embed("halp-base", clips, topology="kinect-v2", progress=False), atol=1e-5
+        steps.transform(clips),
+        halp.embed("halp-base", clips, topology="kinect-v2", progress=False),
+        atol=1e-5,
     )
 
 
@@ -196,7 +239,9 @@ def test_nothing_is_kept_where_the_cache_is_off(
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("arguments", [["embed", "halp-base", "nowhere", "v.npz"], ["embed", "nobody", ".", "v.npz"]])
+@pytest.mark.parametrize(
+    "arguments", [["embed", "halp-base", "nowhere", "v.npz"], ["embed", "nobody", ".", "v.npz"]]
+)
 def test_a_missing_file_is_said_before_torch_is_loaded(arguments: list[str]) -> None:
     import subprocess
     import sys
@@ -207,7 +252,9 @@ def test_a_missing_file_is_said_before_torch_is_loaded(arguments: list[str]) -> 
     assert "halp:" in answer.stderr
 
 
-def test_file_names_that_are_not_utf_8_are_spelled_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_names_that_are_not_utf_8_are_spelled_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "recordings"
     folder.mkdir()

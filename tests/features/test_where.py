@@ -55,7 +55,9 @@ def test_wrong_filters_are_one_sentence(where: str, words: str) -> None:
         evaluate(where, COLUMNS)
 
 
-def test_a_filtered_search_is_exact_over_the_rows_that_pass(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filtered_search_is_exact_over_the_rows_that_pass(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("halp.tasks.search.EXACT", 10)  # others go by an index
     where = f"subject = {int(store.subjects[5])} and camera = {int(store.cameras[5])}"
     passing = np.flatnonzero(matching_rows(open_source(store), where))
@@ -64,13 +66,19 @@ def test_a_filtered_search_is_exact_over_the_rows_that_pass(store: Store, monkey
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     query = int(np.setdiff1d(np.arange(len(store)), passing)[0])
     order = passing[np.argsort(-(unit[passing] @ unit[query]), kind="stable")][:4]
-    found = halp.search("halp-base", str(store.names[query]), store, k=4, where=where, cache=False, progress=False)
+    found = halp.search(
+        "halp-base", str(store.names[query]), store, k=4, where=where, cache=False, progress=False
+    )
     assert [hit.recording for hit in found] == [str(store.names[row]) for row in order]
     with pytest.raises(InputError, match="no row of"):
-        halp.search("halp-base", str(store.names[0]), store, where="subject = 99", cache=False, progress=False)
+        halp.search(
+            "halp-base", str(store.names[0]), store, where="subject = 99", cache=False, progress=False
+        )
 
 
-def test_people_and_cameras_are_compared_by_the_names_that_a_table_gave_them(store: Store, tmp_path: Path) -> None:
+def test_people_and_cameras_are_compared_by_the_names_that_a_table_gave_them(
+    store: Store, tmp_path: Path
+) -> None:
     (tmp_path / "files").mkdir()
     for number in range(4):
         np.save(tmp_path / "files" / f"{number}.npy", store.clip(number))

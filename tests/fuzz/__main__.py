@@ -1,8 +1,9 @@
 """Fuzzing of all readers within a time budget: `make fuzz MINUTES=10`.
 
-Where atheris is installed, libFuzzer changes the samples of every format by what the parsers' coverage tells; elsewhere, and
-with `--blind`, they are changed at random. Every source is read under a limit of the address space. Anything but clips,
-dropped clips or an `InputError` is kept in `tests/regressions`, where the tests read it from then on.
+Where atheris is installed, libFuzzer changes the samples of every format by what the parsers' coverage tells;
+elsewhere, and with `--blind`, they are changed at random. Every source is read under a limit of the address
+space. Anything but clips, dropped clips or an `InputError` is kept in `tests/regressions`, where the tests
+read it from then on.
 """
 
 from __future__ import annotations
@@ -26,13 +27,19 @@ from halp.data.readers import list_readers
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=1, help="how often every format has its turn")
-    parser.add_argument("--formats", nargs="*", default=(), help="only these (default: all, those on record last)")
+    parser.add_argument(
+        "--formats", nargs="*", default=(), help="only these (default: all, those on record last)"
+    )
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--blind", action="store_true", help="do not use coverage")
-    parser.add_argument("--corpus", type=Path, help="where what was found interesting is kept for the next time")
+    parser.add_argument(
+        "--corpus", type=Path, help="where what was found interesting is kept for the next time"
+    )
     parser.add_argument("--json", type=Path, help="a record to which the counts are added")
     chosen = parser.parse_args()
     list_readers()  # loaded once here, or every child would load them again
@@ -69,7 +76,11 @@ def main() -> int:
 def load_record(path: Path | None) -> dict[str, Any]:
     """What was counted before."""
     there = path is not None and path.exists()
-    return json.loads(path.read_text()) if path and there else {"command": "make fuzz", "files": 0, "formats": {}}
+    return (
+        json.loads(path.read_text())
+        if path and there
+        else {"command": "make fuzz", "files": 0, "formats": {}}
+    )
 
 
 def files_on(path: Path | None, sample: str) -> int:
@@ -80,7 +91,9 @@ def files_on(path: Path | None, sample: str) -> int:
 def record(path: Path, one: Any, new: Counter[str], guided: bool) -> None:
     """Add what was counted since the last time to the record of a format."""
     data = load_record(path)
-    row = data["formats"].setdefault(one.sample, {"files": 0, "clips": 0, "refused": 0, "bad": 0, "unconfirmed": 0})
+    row = data["formats"].setdefault(
+        one.sample, {"files": 0, "clips": 0, "refused": 0, "bad": 0, "unconfirmed": 0}
+    )
     for kind, number in new.items():
         row[kind] += number
     row["files"] = row["clips"] + row["refused"] + row["bad"] + row["unconfirmed"]

@@ -1,4 +1,6 @@
-"""Fuzzing without coverage: bits, bytes, blocks, numbers, cuts and joins of a format's sample, each read in a child process."""
+"""Fuzzing without coverage: bits, bytes, blocks, numbers, cuts and joins of a format's sample, each read in a
+child process.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 class BlindFuzz:
-    """One format. What is answered by a sentence not heard before joins the files that are changed further."""
+    """One format. What is answered by a sentence not heard before joins the files that are changed
+    further.
+    """
 
     def __init__(self, sample: str, reader: str, folder: Path, chance: random.Random) -> None:
         self.sample, self.reader, self.folder, self.chance = sample, reader, folder, chance

@@ -1,4 +1,6 @@
-"""Coverage-guided fuzzing (atheris, libFuzzer): a process for every file of a format, whose corpus grows with what is covered."""
+"""Coverage-guided fuzzing (atheris, libFuzzer): a process for every file of a format, whose corpus grows with
+what is covered.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class GuidedFuzz:
         self.covered = 0
 
     def run(self, seconds: float) -> None:
-        """Fuzz every file of the format for its share of the time; a process that was ended is started again."""
+        """Fuzz every file of the format for its share of the time; a process that was ended is started
+        again.
+        """
         files = files_of(self.folder)
         for number, file in enumerate(files):
             end = time.monotonic() + seconds / len(files)
@@ -64,7 +68,16 @@ class GuidedFuzz:
                 f"-artifact_prefix={found}/",
                 str(seeds),
             ]
-            command = [sys.executable, "-m", "fuzz.target", self.sample, str(number), str(counts), home, *options]
+            command = [
+                sys.executable,
+                "-m",
+                "fuzz.target",
+                self.sample,
+                str(number),
+                str(counts),
+                home,
+                *options,
+            ]
             done = subprocess.run(command, cwd=TESTS, capture_output=True, check=False)
             clips, refused = struct.unpack("<QQ", counts.read_bytes())
             self.counts.update(clips=clips, refused=refused)

@@ -1,4 +1,6 @@
-"""A small source of every format, how one is read under limits, and where what did harm is kept for the tests."""
+"""A small source of every format, how one is read under limits, and where what did harm is kept for the
+tests.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "ntu": ("ntu", write_skeleton),
     "pku-mmd": ("pku-mmd", write_pku),
     "pyskl": ("pyskl", lambda folder: write_pyskl(folder / "set.pkl", [annotation("a"), annotation("b")])),
-    "authors": ("authors", lambda folder: write_trio(folder, "train", [NAME, NAME.replace("A013", "A014")], [3, 4])),
+    "authors": (
+        "authors",
+        lambda folder: write_trio(folder, "train", [NAME, NAME.replace("A013", "A014")], [3, 4]),
+    ),
 }
 #: Words that parsers stumble over.
 TOKENS = (

@@ -1,8 +1,9 @@
-"""What libFuzzer drives: one file of one format, read again and again in one process whose parsers report their coverage.
+"""What libFuzzer drives: one file of one format, read again and again in one process whose parsers report
+their coverage.
 
-`python -m fuzz.target SAMPLE FILE COUNTS PLACE …` is started by `fuzz.guided`; what follows are arguments of libFuzzer. The
-source is written to a folder in `PLACE`. `COUNTS` is a file that holds how many sources gave clips and how many were refused,
-also after this process was ended.
+`python -m fuzz.target SAMPLE FILE COUNTS PLACE …` is started by `fuzz.guided`; what follows are arguments of
+libFuzzer. The source is written to a folder in `PLACE`. `COUNTS` is a file that holds how many sources gave
+clips and how many were refused, also after this process was ended.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ from halp.methods.momentum import MomentumPair, ProjectedEncoder
 
 
 def unit(*shape: int, seed: int = 0) -> Tensor:
-    return F.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1)
+    return F.normalize(
+        torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1
+    )
 
 
 def slow_info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float) -> float:
@@ -66,7 +68,8 @@ def test_info_nce_stays_finite_for_identical_and_opposite_vectors() -> None:
 def test_in_batch_info_nce_equals_the_slow_formula() -> None:
     query, key = unit(6, 8), unit(6, 8, seed=1)
     others = [
-        slow_info_nce(query[i : i + 1], key[i : i + 1], torch.cat([key[:i], key[i + 1 :]]), 0.07) for i in range(6)
+        slow_info_nce(query[i : i + 1], key[i : i + 1], torch.cat([key[:i], key[i + 1 :]]), 0.07)
+        for i in range(6)
     ]
     assert float(info_nce_in_batch(query, key, 0.07)) == pytest.approx(sum(others) / 6)
 
@@ -82,7 +85,9 @@ def test_parts_of_info_nce_are_those_of_its_fraction() -> None:
         torch.testing.assert_close(info_nce(query, key, negatives, temperature), (below - positive).mean())
     usual = 0.07
     torch.testing.assert_close(info_nce(query, key, negatives), info_nce(query, key, negatives, usual))
-    torch.testing.assert_close(log_partition(query, key, negatives), log_partition(query, key, negatives, usual))
+    torch.testing.assert_close(
+        log_partition(query, key, negatives), log_partition(query, key, negatives, usual)
+    )
     torch.testing.assert_close(info_nce_in_batch(query, key), info_nce_in_batch(query, key, usual))
 
 
@@ -95,7 +100,9 @@ def test_nt_xent_of_pairs_equals_a_loop(own: float) -> None:
         similarity = [own if i == j else float(row @ other) for j, other in enumerate(rows)]
         total = sum(math.exp(value / temperature) for value in similarity)
         losses.append(math.log(total) - similarity[(i + 4) % 8] / temperature)
-    assert float(nt_xent_of_pairs(first, second, temperature, own=own)) == pytest.approx(sum(losses) / 8, rel=1e-5)
+    assert float(nt_xent_of_pairs(first, second, temperature, own=own)) == pytest.approx(
+        sum(losses) / 8, rel=1e-5
+    )
     if own == -math.inf:
         assert float(nt_xent_of_pairs(first, second, temperature)) == pytest.approx(sum(losses) / 8, rel=1e-5)
 

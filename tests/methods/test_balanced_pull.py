@@ -25,7 +25,9 @@ def settings(negatives: bool, **more: object) -> HalpSettings:
     return HalpSettings(start_epoch=0, prototypes=4, count=7, recent=16, negatives=negatives, **more)  # type: ignore[arg-type]
 
 
-def loss(negatives: bool, query: Tensor, key: Tensor, queue: KeyQueue, **more: object) -> tuple[Tensor, HalpTerm]:
+def loss(
+    negatives: bool, query: Tensor, key: Tensor, queue: KeyQueue, **more: object
+) -> tuple[Tensor, HalpTerm]:
     term = HalpTerm(settings(negatives, **more), ("joint",), TAU).double()
     context = StepContext(1, torch.Generator().manual_seed(3))
     value, _ = term({"joint": StreamBatch(query, key)}, queue, context)
@@ -93,14 +95,18 @@ def test_without_a_queue_the_other_keys_of_the_batch_are_the_negatives() -> None
 
 @pytest.mark.heavy
 def test_only_the_balanced_pull_keeps_embeddings_apart() -> None:
-    """Free points under the term alone: the paper's pull draws all of them together, the balanced one does not."""
+    """Free points under the term alone: the paper's pull draws all of them together, the balanced one does
+    not.
+    """
     queue = KeyQueue(("joint",), 64, 8).double()
     similarity = {}
     for negatives in (False, True):
         points = unit(64, 8, seed=5).requires_grad_()
         optimiser = torch.optim.SGD([points], lr=5.0)
         term = HalpTerm(
-            HalpSettings(start_epoch=0, prototypes=8, count=10, recent=64, negatives=negatives), ("joint",), 0.2
+            HalpSettings(start_epoch=0, prototypes=8, count=10, recent=64, negatives=negatives),
+            ("joint",),
+            0.2,
         ).double()
         context = StepContext(1, torch.Generator().manual_seed(0))
         for _ in range(150):

@@ -102,7 +102,9 @@ def test_loss_is_the_squared_error_over_hidden_patches_of_persons_who_are_there(
     per_clip = []
     for b in range(6):
         there = [p for p in range(2) if x[b, :, p].any()]
-        errors = [((found[2 * b + p, k] - aim[2 * b + p, k]) ** 2).mean() for p in there for k in hidden[2 * b + p]]
+        errors = [
+            ((found[2 * b + p, k] - aim[2 * b + p, k]) ** 2).mean() for p in there for k in hidden[2 * b + p]
+        ]
         per_clip.append(torch.stack(errors).mean())
     torch.testing.assert_close(loss, torch.stack(per_clip).mean(), rtol=1e-5, atol=1e-6)
 
@@ -111,7 +113,9 @@ def test_visible_share_is_exact_and_gradients_reach_encoder_and_decoder() -> Non
     made = method(mask=0.8)
     output = made.training_step({"clip": clips()}, context())
     output.loss.backward()
-    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in made.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in made.parameters()
+    )
     assert output.embeddings["joint"].shape == (6, 16)
     assert not output.embeddings["joint"].requires_grad
 

@@ -54,7 +54,9 @@ def test_total_is_info_nce_plus_weighted_halp() -> None:
     for step in range(2):
         made(views(step), moment(0))
     batch = {
-        "joint": StreamBatch(*(torch.nn.functional.normalize(v.flatten(1)[:, :8], dim=1) for v in views(9).values()))
+        "joint": StreamBatch(
+            *(torch.nn.functional.normalize(v.flatten(1)[:, :8], dim=1) for v in views(9).values())
+        )
     }
     queue = made.queue.keys("joint").clone()
     total, metrics = made.loss(batch, moment(0, seed=5))
@@ -86,7 +88,8 @@ def test_keys_join_the_queue_after_the_loss() -> None:
 
 def test_gradient_reaches_query_branches_only() -> None:
     made = model(
-        streams=("joint", "motion", "bone"), halp=HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16)
+        streams=("joint", "motion", "bone"),
+        halp=HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16),
     )
     for step in range(3):
         loss, metrics, _ = made(views(step), moment(0))
@@ -121,7 +124,9 @@ def test_without_a_queue_halp_takes_prototypes_from_the_batch(source: str) -> No
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_without_queue_and_momentum_both_views_pass_one_encoder_and_keys_carry_no_gradient(momentum: float) -> None:
+def test_without_queue_and_momentum_both_views_pass_one_encoder_and_keys_carry_no_gradient(
+    momentum: float,
+) -> None:
     made = model(terms=("infonce",), contrast=ContrastSettings(dimension=8, queue=0, momentum=momentum))
     with torch.no_grad():  # as after an optimiser step
         for name, parameter in made.named_parameters():
@@ -133,7 +138,11 @@ def test_without_queue_and_momentum_both_views_pass_one_encoder_and_keys_carry_n
     gradients = torch.autograd.grad(expected, list(alone.parameters()))
     loss, *_ = made(views(), moment(0))
     loss.backward()
-    same = [torch.allclose(p.grad, g, atol=1e-6) for p, g in zip(alone.parameters(), gradients) if p.grad is not None]
+    same = [
+        torch.allclose(p.grad, g, atol=1e-6)
+        for p, g in zip(alone.parameters(), gradients)
+        if p.grad is not None
+    ]
     assert len(same) == len(gradients)
     assert all(same) == (momentum == 0), "with the momentum twin keys come from older weights"
     assert torch.allclose(loss, expected) == (momentum == 0)

@@ -1,4 +1,6 @@
-"""Predictive methods as whole runs: exact resume, forks, evaluation and report by the command, several processes."""
+"""Predictive methods as whole runs: exact resume, forks, evaluation and report by the command, several
+processes.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_run_by_the_command_is_evaluated_reported_and_exported(
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.heavy
-def test_any_topology_and_number_of_persons_and_empty_clips_have_finite_losses_and_gradients(name: str) -> None:
+def test_any_topology_and_number_of_persons_and_empty_clips_have_finite_losses_and_gradients(
+    name: str,
+) -> None:
     for topology, persons in ((get_topology("coco-17"), 1), (get_topology("kinect-v2"), 3)):
         method = build_method(recipe(name), topology, persons)
         shape = (4, 12, persons, len(topology), topology.dimensions)
@@ -78,14 +82,18 @@ def test_any_topology_and_number_of_persons_and_empty_clips_have_finite_losses_a
 def test_lower_precision_trains_to_about_the_same_loss(name: str, tmp_path: Path, store: Store) -> None:
     settings = recipe(name, "epochs=1", "batch_size=48")
     whole, half = (
-        pretrain(settings, store, tmp_path / precision, progress=False, accelerator="cpu", precision=precision)
+        pretrain(
+            settings, store, tmp_path / precision, progress=False, accelerator="cpu", precision=precision
+        )
         for precision in ("32-true", "bf16-mixed")
     )
     assert half.metrics()[0]["loss"] == pytest.approx(whole.metrics()[0]["loss"], rel=0.05)
 
 
 @pytest.mark.slow
-def test_masked_run_ends_in_the_same_bits_after_kill_and_on_two_processes(tmp_path: Path, store: Store) -> None:
+def test_masked_run_ends_in_the_same_bits_after_kill_and_on_two_processes(
+    tmp_path: Path, store: Store
+) -> None:
     settings = (*COMMON, *RECIPES["small-masked"][0], "saving.checkpoint_steps=2")
     jobs.compare_whole_killed_and_two_processes(tmp_path, store, "small-masked", settings)
     jobs.assert_whole_and_two_are_close(tmp_path, 2e-3)

@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 pytestmark = pytest.mark.slow  # real processes
 
-# arguments: folder, rank, number of processes; every setting takes six steps of training with half the batch on each
+# arguments: folder, rank, number of processes; every setting takes six steps of training with half the batch
+# on each
 TRAIN = """
 import atexit
 import sys

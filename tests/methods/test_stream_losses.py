@@ -1,4 +1,6 @@
-"""Losses across streams against loops written from their definitions: values, gradients, and where gradients flow."""
+"""Losses across streams against loops written from their definitions: values, gradients, and where gradients
+flow.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def moment(epoch: int = 0) -> StepContext:
     return StepContext(epoch, torch.Generator().manual_seed(0))
 
 
-def compare(term: nn.Module, batches: Batches, queue: KeyQueue, loss: float, gradients: dict[str, np.ndarray]) -> None:
+def compare(
+    term: nn.Module, batches: Batches, queue: KeyQueue, loss: float, gradients: dict[str, np.ndarray]
+) -> None:
     """Value and gradient equal the slow ones, and no key or queue entry receives any gradient."""
     value, metrics = term(batches, queue, moment())
     value.backward()
@@ -96,9 +100,9 @@ def test_cmd_weight_scales_the_sum_of_six_terms() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("count", [1, 5, 16, 31, 32])
 def test_nearest_rows_are_the_largest_entries(dtype: torch.dtype, count: int) -> None:
-    similarity = torch.stack([torch.randperm(32, generator=torch.Generator().manual_seed(i)) for i in range(4)]).to(
-        dtype
-    )
+    similarity = torch.stack(
+        [torch.randperm(32, generator=torch.Generator().manual_seed(i)) for i in range(4)]
+    ).to(dtype)
     rows = nearest_rows(similarity, count)
     assert rows.shape == (4, count)
     assert similarity.gather(1, rows).sort(1).values.tolist() == [list(range(32 - count, 32))] * 4
@@ -129,7 +133,9 @@ def test_a_student_that_agrees_with_its_teacher_has_nothing_to_learn() -> None:
 def test_mining_equals_its_definition(streams: tuple[str, ...], top: int) -> None:
     batches, queue = case(streams)
     losses, gradients = slow.mining(*arrays(batches, queue), top=top, temperature=0.2)
-    compare(CrossClrTerm(CrossClrSettings(0, top), streams, 0.2), batches, queue, sum(losses.values()), gradients)
+    compare(
+        CrossClrTerm(CrossClrSettings(0, top), streams, 0.2), batches, queue, sum(losses.values()), gradients
+    )
     _, metrics = CrossClrTerm(CrossClrSettings(0, top), streams, 0.2)(batches, queue, moment())
     for stream in streams:
         assert float(metrics[f"{stream}/loss_mining"]) == pytest.approx(losses[stream])
@@ -244,12 +250,16 @@ def test_guided_prototypes_are_karcher_means_of_the_other_streams_clusters() -> 
     keys, guide = unit(40, 5), unit(40, 7, seed=1)
     found = guided_prototypes(keys, guide, 6, torch.Generator().manual_seed(3))
     centres = kmeans(guide, 6, generator=torch.Generator().manual_seed(3))
-    np.testing.assert_allclose(found, slow.guided_means(keys.numpy(), guide.numpy(), centres.numpy()), atol=1e-3)
+    np.testing.assert_allclose(
+        found, slow.guided_means(keys.numpy(), guide.numpy(), centres.numpy()), atol=1e-3
+    )
     assert torch.allclose(found.norm(dim=1), torch.ones(6, dtype=torch.float64))
 
 
 def test_a_stream_that_guides_itself_keeps_its_own_prototypes() -> None:
-    keys = torch.cat([F.normalize(axis + 0.05 * unit(10, 6, seed=i), dim=1) for i, axis in enumerate(torch.eye(6)[:4])])
+    keys = torch.cat(
+        [F.normalize(axis + 0.05 * unit(10, 6, seed=i), dim=1) for i, axis in enumerate(torch.eye(6)[:4])]
+    )
     own = kmeans(keys, 4, generator=torch.Generator().manual_seed(0), tolerance=1e-7)
     found = guided_prototypes(keys, keys, 4, torch.Generator().manual_seed(0))
     assert float((own - found).abs().max()) < 2e-3
@@ -286,5 +296,8 @@ def test_mining_takes_one_neighbour_and_the_usual_temperature_unless_told_otherw
         torch.randn(3, 2, 12, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=-1
     )
     queries, keys, queues = (dict(zip(("joint", "bone"), pair)) for pair in rows)
-    plain, told = mining_loss(queries, keys, queues), mining_loss(queries, keys, queues, top=1, temperature=0.07)
+    plain, told = (
+        mining_loss(queries, keys, queues),
+        mining_loss(queries, keys, queues, top=1, temperature=0.07),
+    )
     assert all(torch.equal(plain.losses[stream], told.losses[stream]) for stream in queries)

@@ -51,7 +51,13 @@ METHODS = {
     "vicreg": ("small-vicreg", "vicreg.width=16", 'streams=["joint", "bone"]'),
     "vicreg-halp": ("small-vicreg-halp", "vicreg.width=16"),
     "ascal": ("small-ascal", "encoder.hidden=8", "contrast.dimension=8"),
-    "hiclr": ("small-hiclr", "encoder.output=8", "encoder.stages=1", "views.frames=6", "hiclr.mining_epoch=1"),
+    "hiclr": (
+        "small-hiclr",
+        "encoder.output=8",
+        "encoder.stages=1",
+        "views.frames=6",
+        "hiclr.mining_epoch=1",
+    ),
     "halp-crossclr-b": ("small-crossclr-b", "crossclr.start_epoch=1", 'terms=["crossclr", "halp"]'),
 }
 
@@ -91,7 +97,9 @@ def moment(epoch: int = 0, seed: int = 0) -> StepContext:
 def final_files(run: Path) -> dict[str, bytes]:
     newest = list_checkpoints(run / "checkpoints")[-1]
     names = ("model.safetensors", "optimiser.safetensors", "state.json")
-    return {name: (newest / name).read_bytes() for name in names} | {"metrics": (run / "metrics.jsonl").read_bytes()}
+    return {name: (newest / name).read_bytes() for name in names} | {
+        "metrics": (run / "metrics.jsonl").read_bytes()
+    }
 
 
 @pytest.mark.parametrize("method", ["halp-cmd", "skeletonbt-halp"])
@@ -194,7 +202,9 @@ def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
         (("joint", "joint@stgcn", "bone@stgcn"), ("infonce", "isc", "cmd", "halp")),
     ],
 )
-def test_any_terms_compose_and_train_all_query_branches_only(streams: tuple[str, ...], terms: tuple[str, ...]) -> None:
+def test_any_terms_compose_and_train_all_query_branches_only(
+    streams: tuple[str, ...], terms: tuple[str, ...]
+) -> None:
     made = model(streams, terms=terms)
     for step in range(4):
         loss, metrics, _ = made(views(step), moment(seed=step))
@@ -221,7 +231,10 @@ def test_mochi_is_info_nce_before_its_epoch_with_a_new_queue_and_without_mixes()
         return [made(views(step), moment(epoch=3, seed=step)).loss.detach() for step in range(steps)]
 
     plain = values(5, "infonce")
-    late, none = MochiSettings(hardest=5, start_epoch=4), MochiSettings(5, pairs=0, with_query=0, start_epoch=0)
+    late, none = (
+        MochiSettings(hardest=5, start_epoch=4),
+        MochiSettings(5, pairs=0, with_query=0, start_epoch=0),
+    )
     for settings in (late, none):
         assert all(map(torch.equal, plain, values(5, "mochi", mochi=settings)))
     mixed = values(5, "mochi")  # the queue of 19 is full after three batches of 8
@@ -248,13 +261,16 @@ def test_all_key_encoders_follow_while_positives_are_mined() -> None:
 
 def test_guided_positives_use_the_clusters_of_the_other_streams_by_turns() -> None:
     made = model(
-        terms=("infonce", "halp"), halp=HalpSettings(0, 0, 3, 5, recent=16, refresh=2, prototype_source="cross_stream")
+        terms=("infonce", "halp"),
+        halp=HalpSettings(0, 0, 3, 5, recent=16, refresh=2, prototype_source="cross_stream"),
     )
     for step in range(3):  # the queue of 19 is full, and prototypes are due with the next batch
         made(views(step), moment(seed=step))
     term = made.terms["halp"].streams["joint"]  # type: ignore[index, union-attr]
     assert len(term.centres) == 0
-    made.terms["halp"].settings = HalpSettings(1.0, 0, 3, 5, recent=16, refresh=2, prototype_source="cross_stream")
+    made.terms["halp"].settings = HalpSettings(
+        1.0, 0, 3, 5, recent=16, refresh=2, prototype_source="cross_stream"
+    )
     for guide in ("motion", "bone"):
         recent = {stream: made.queue.recent(stream, 16) for stream in THREE}
         made(views(7), moment(seed=11))
@@ -317,11 +333,19 @@ def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
         ),
         ("small-crossclr-b", "crossclr.top=0", "top = 0"),
         ("small-crossclr-b", 'terms=["infonce", "crossclr"]', "leave 'infonce' out"),
-        ("small-mochi", "mochi.hardest=513", "'mochi' needs 513 keys (mochi.hardest = 513) and contrast.queue = 512"),
+        (
+            "small-mochi",
+            "mochi.hardest=513",
+            "'mochi' needs 513 keys (mochi.hardest = 513) and contrast.queue = 512",
+        ),
         ("small-mochi", "mochi.hardest=0", "hardest = 0 must be at least 1"),
         ("small-mochi", "mochi.query_share=1", "query_share = 1.0 must be above 0 and below 1"),
         ("small-mochi", 'terms=["infonce", "mochi"]', "leave 'infonce' out"),
-        ("ntu60-crossclr-b", 'terms=["crossclr", "mochi"]', "'mochi' takes the place of InfoNCE; leave 'crossclr' out"),
+        (
+            "ntu60-crossclr-b",
+            'terms=["crossclr", "mochi"]',
+            "'mochi' takes the place of InfoNCE; leave 'crossclr' out",
+        ),
         ("small-ascal", "contrast.head=mpl", "unknown contrast.head 'mpl': did you mean 'mlp'"),
         ("small-isc", 'streams=["joint@stgcn"]', "'isc' contrasts representations"),
         ("small-isc", 'streams=["joint", "joint@agcn"]', "add a section [encoders.agcn]"),
@@ -376,10 +400,18 @@ def test_published_recipes_have_the_papers_settings(
         assert (chosen.epochs, chosen.streams, chosen.optimiser.milestones) == (epochs, THREE, (milestone,))
         assert (chosen.views, chosen.encoder, chosen.contrast) == (plain.views, plain.encoder, plain.contrast)
         assert (chosen.optimiser, chosen.batch_size) == (plain.optimiser, 64)
-    assert (cmd.terms, both.terms, mining.terms) == (("infonce", "cmd"), ("infonce", "cmd", "halp"), ("crossclr",))
+    assert (cmd.terms, both.terms, mining.terms) == (
+        ("infonce", "cmd"),
+        ("infonce", "cmd", "halp"),
+        ("crossclr",),
+    )
     assert cmd.cmd == both.cmd == CmdSettings(1.0, 0.5, 0.05, 0.1)
     assert both.halp == load_recipe(f"{data}-halp").halp
-    assert (both.halp.prototypes, both.halp.weight, both.halp.prototype_source) == (prototypes, weight, "self")
+    assert (both.halp.prototypes, both.halp.weight, both.halp.prototype_source) == (
+        prototypes,
+        weight,
+        "self",
+    )
     assert mining.crossclr == CrossClrSettings(150, 1)
     isc = load_recipe(f"{data}-isc")
     assert (isc.streams, isc.terms, isc.encoder.input_norm) == (("joint", "joint@stgcn"), ("isc",), False)

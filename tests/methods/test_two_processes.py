@@ -1,4 +1,6 @@
-"""Two processes as one: losses across streams, mixes, correlations and aligned queues are those of a single process."""
+"""Two processes as one: losses across streams, mixes, correlations and aligned queues are those of a single
+process.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from safetensors.torch import load_file
 
 pytestmark = pytest.mark.slow  # real processes
 
-# arguments: folder, rank, number of processes; every method takes four steps with half the batch on each process
+# arguments: folder, rank, number of processes; every method takes four steps with half the batch on each
+# process
 PROGRAM = """
 import atexit
 import sys
@@ -168,7 +171,9 @@ def test_two_processes_have_the_losses_and_gradients_of_one_in_predictive_method
 
 
 def compare_one_and_two_processes(tmp_path: Path, program: str, *more: str) -> dict[str, torch.Tensor]:
-    """Run a program on one process and on two, compare all tensors that it saves, and return those of one process."""
+    """Run a program on one process and on two, compare all tensors that it saves, and return those of one
+    process.
+    """
     script = tmp_path / "steps.py"
     script.write_text(program)
     environment = {
@@ -177,7 +182,9 @@ def compare_one_and_two_processes(tmp_path: Path, program: str, *more: str) -> d
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }  # benchmarks.compose
     jobs = [
-        subprocess.Popen([sys.executable, str(script), str(tmp_path), str(rank), str(world), *more], env=environment)
+        subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path), str(rank), str(world), *more], env=environment
+        )
         for rank, world in ((0, 1), (0, 2), (1, 2))
     ]
     assert [job.wait(timeout=300) for job in jobs] == [0, 0, 0]

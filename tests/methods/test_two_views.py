@@ -1,4 +1,6 @@
-"""SkeletonBT and VICReg: the loss of a step of two views, HaLP on top of it without a queue, and what is refused."""
+"""SkeletonBT and VICReg: the loss of a step of two views, HaLP on top of it without a queue, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def context(epoch: int = 0) -> StepContext:
 
 
 def embeddings(made: TwoViewMethod, stream: str) -> list[Tensor]:
-    return [made.heads[stream](made.backbones[stream](derive(x, stream, KINECT_V1))) for x in views().values()]
+    return [
+        made.heads[stream](made.backbones[stream](derive(x, stream, KINECT_V1))) for x in views().values()
+    ]
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -125,7 +129,14 @@ def test_wrong_settings_get_one_sentence(name: str, override: str, words: str) -
 def test_halp_forks_from_a_warm_up_without_it_and_the_run_is_evaluated(
     name: str, section: str, tmp_path: Path, store: Store
 ) -> None:
-    tiny = ("epochs=2", "batch_size=16", "views.frames=8", "encoder.hidden=4", "encoder.layers=1", f"{section}.width=8")
+    tiny = (
+        "epochs=2",
+        "batch_size=16",
+        "views.frames=8",
+        "encoder.hidden=4",
+        "encoder.layers=1",
+        f"{section}.width=8",
+    )
     warm = pretrain(load_recipe(name, tiny), store, tmp_path / "warm", until=1, progress=False)
     halp = load_recipe(f"{name}-halp", (*tiny, "halp.start_epoch=1", "halp.prototypes=4"))
     forked = pretrain(halp, store, tmp_path / "forked", fork=warm.path, progress=False)

@@ -30,7 +30,9 @@ _TIPS = """() => [...document.querySelectorAll(".halp-chart")].map((chart) => {
 @pytest.mark.slow
 def test_report_runs_in_a_browser_without_an_error_and_its_player_moves(browser: Any, tmp_path: Path) -> None:
     g = np.random.default_rng(0)
-    walk = np.cumsum(g.normal(0, 0.02, (60, 2, len(KINECT_V1), 3)), axis=0) + g.normal(size=(len(KINECT_V1), 3))
+    walk = np.cumsum(g.normal(0, 0.02, (60, 2, len(KINECT_V1), 3)), axis=0) + g.normal(
+        size=(len(KINECT_V1), 3)
+    )
     absent = np.zeros((1, 1, len(KINECT_V1), 3))
     report = Report("Browser", "<&\"'>")
     report.section("Charts")
@@ -45,7 +47,9 @@ def test_report_runs_in_a_browser_without_an_error_and_its_player_moves(browser:
     path = report.save(tmp_path / "report.html")
     page = browser.new_page(viewport={"width": 1200, "height": 4000})
     page.goto(path.as_uri())
-    while int(page.get_attribute(".halp-player canvas[data-frame]", "data-frame")) < 3:  # a busy machine skips frames
+    while (
+        int(page.get_attribute(".halp-player canvas[data-frame]", "data-frame")) < 3
+    ):  # a busy machine skips frames
         page.wait_for_timeout(20)
     assert page.locator("canvas[data-frame]").count() == 3
     assert page.locator("text=no clips to show").count() == 1
@@ -78,7 +82,9 @@ def test_map_of_a_page_names_what_lies_under_pointer_and_keyboard_and_shows_one_
     page = browser.new_page(viewport={"width": 900, "height": 800})
     page.goto(report.save(tmp_path / "page.html").as_uri())
     page.wait_for_selector(".halp-map [role=application]")
-    while not page.evaluate("window.halpMap?.first"):  # the page's rules forbid to wait for a text that is evaluated
+    while not page.evaluate(
+        "window.halpMap?.first"
+    ):  # the page's rules forbid to wait for a text that is evaluated
         page.wait_for_timeout(50)
     where = page.evaluate(
         """() => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(0)), b = m.overlay.getBoundingClientRect();

@@ -53,7 +53,9 @@ def test_points_of_a_line_lie_where_its_axes_say() -> None:
 
 def test_path_of_a_line_rises_where_its_values_rise() -> None:
     root = parse(line_chart({"up": (range(100), np.arange(100) ** 2)}))
-    path = next(e for e in root.iter("path") if e.get("class", "").startswith("line") and "L" in e.get("d", ""))
+    path = next(
+        e for e in root.iter("path") if e.get("class", "").startswith("line") and "L" in e.get("d", "")
+    )
     places = np.array([pair.split(",") for pair in path.get("d", "")[1:].split("L")], dtype=float)
     assert (np.diff(places[:, 0]) > 0).all()
     assert (np.diff(places[:, 1]) <= 0).all()
@@ -111,7 +113,9 @@ def test_series_has_the_colour_that_was_asked_for() -> None:
     assert "--c:var(--c0)" in svg
 
 
-@pytest.mark.parametrize("style", ["red;fill:url(x)", "url(https://example.org)", '"><script>', "expression(1)", ""])
+@pytest.mark.parametrize(
+    "style", ["red;fill:url(x)", "url(https://example.org)", '"><script>', "expression(1)", ""]
+)
 def test_what_is_no_colour_is_refused(style: str) -> None:
     with pytest.raises(InputError, match="not a CSS colour"):
         line_chart({"a": ([1], [1])}, styles={"a": style})
@@ -138,7 +142,9 @@ def test_map_names_every_point_and_leaves_unknown_places_out() -> None:
     assert data["categories"] == ["a", "b"]
 
 
-@pytest.mark.parametrize("points", [np.zeros((0, 2)), np.zeros((1, 2)), np.full((3, 2), 7.0), np.full((2, 2), np.nan)])
+@pytest.mark.parametrize(
+    "points", [np.zeros((0, 2)), np.zeros((1, 2)), np.full((3, 2), 7.0), np.full((2, 2), np.nan)]
+)
 def test_map_survives_few_equal_or_unknown_points(points: np.ndarray) -> None:
     assert set(map_data(clip_map(points, ["a"] * len(points)))["places"]) <= {0}
 
@@ -211,7 +217,8 @@ def test_every_chart_escapes_every_name() -> None:
 
 
 @given(
-    st.lists(st.one_of(st.none(), st.floats()), max_size=30), st.lists(st.one_of(st.none(), st.floats()), max_size=30)
+    st.lists(st.one_of(st.none(), st.floats()), max_size=30),
+    st.lists(st.one_of(st.none(), st.floats()), max_size=30),
 )
 def test_line_chart_of_any_numbers_is_well_formed(xs: list[float | None], ys: list[float | None]) -> None:
     count = min(len(xs), len(ys))

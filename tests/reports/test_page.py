@@ -84,7 +84,9 @@ def test_sections_tables_and_figures_are_numbered_and_linked() -> None:
     assert re.findall(r"<b>Figure (\d)</b>", page) == ["1", "2", "3", "4", "5"]
 
 
-def cells(columns: list[str], rows: list[list[object]], highlight: int | None = None) -> list[tuple[str, str]]:
+def cells(
+    columns: list[str], rows: list[list[object]], highlight: int | None = None
+) -> list[tuple[str, str]]:
     report = Report("t")
     report.table(columns, rows, highlight=highlight)
     return Page(report.html()).cells[len(columns) :]

@@ -1,4 +1,6 @@
-"""The report of runs: what is left out says why, and what is there is right for data without labels or splits."""
+"""The report of runs: what is left out says why, and what is there is right for data without labels or
+splits.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def trained(store: Store, path: Path, tiny: tuple[str, ...], *settings: str) -> 
 def without_labels(store: Store, path: Path, *, splits: bool) -> Store:
     """The same clips with neither labels nor classes."""
     options = {"persons": store.persons, "normalisation": store.normalisation}
-    with StoreWriter(path, store.topology, splits=store.splits.values() if splits else (), **options) as writer:
+    with StoreWriter(
+        path, store.topology, splits=store.splits.values() if splits else (), **options
+    ) as writer:
         for i, name in enumerate(store.names.tolist()):
             columns = {"subject": int(store.subjects[i]), "camera": int(store.cameras[i])}
             writer.add(Clip(np.array(store.clip(i)), name, **columns))
@@ -82,7 +86,9 @@ def test_a_method_without_contrast_has_curves_of_its_own(store: Store, tmp_path:
 
 
 @pytest.mark.parametrize("splits", [True, False])
-def test_data_without_labels_has_a_report(store: Store, tmp_path: Path, tiny: tuple[str, ...], splits: bool) -> None:
+def test_data_without_labels_has_a_report(
+    store: Store, tmp_path: Path, tiny: tuple[str, ...], splits: bool
+) -> None:
     bare = without_labels(store, tmp_path / "bare", splits=splits)
     run = trained(bare, tmp_path / "run", tiny, 'split="all"')
     page = report_runs({"run": run}, bare).html()

@@ -57,10 +57,15 @@ def test_a_table_is_reproduced_from_the_command_line(store: Store, tmp_path: Pat
     assert "| HaLP |" in text
 
 
-def test_all_protocols_are_evaluated_from_the_command_line(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:
+def test_all_protocols_are_evaluated_from_the_command_line(
+    store: Store, tmp_path: Path, tiny: tuple[str, ...]
+) -> None:
     runs = {
         stream: pretrain(
-            load_recipe("small", (*tiny, "epochs=1", f'streams=["{stream}"]')), store, tmp_path / stream, progress=False
+            load_recipe("small", (*tiny, "epochs=1", f'streams=["{stream}"]')),
+            store,
+            tmp_path / stream,
+            progress=False,
         )
         for stream in ("joint", "bone")
     }

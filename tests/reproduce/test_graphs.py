@@ -105,7 +105,9 @@ def test_a_bad_npz_is_refused_in_one_sentence(tmp_path: Path, changes: dict[str,
         ({"node_labels": "1\n2\n"}, "2 lines for the 4 nodes"),
     ],
 )
-def test_bad_text_files_are_refused_in_one_sentence(tmp_path: Path, changes: dict[str, str | None], words: str) -> None:
+def test_bad_text_files_are_refused_in_one_sentence(
+    tmp_path: Path, changes: dict[str, str | None], words: str
+) -> None:
     save_text(tmp_path, **changes)
     with pytest.raises(InputError, match=words):
         read_graphs(tmp_path, "TOY")
@@ -124,7 +126,9 @@ def test_a_folder_without_the_set_says_what_it_has(tmp_path: Path) -> None:
         read_graphs(tmp_path, "TOY")
 
 
-@pytest.mark.parametrize(("name", "graphs", "nodes", "width"), [("MUTAG", 188, 3371, 7), ("PROTEINS", 1113, 43471, 3)])
+@pytest.mark.parametrize(
+    ("name", "graphs", "nodes", "width"), [("MUTAG", 188, 3371, 7), ("PROTEINS", 1113, 43471, 3)]
+)
 def test_the_published_sets_have_their_published_sizes(
     shared: Path, name: str, graphs: int, nodes: int, width: int
 ) -> None:
@@ -132,7 +136,15 @@ def test_the_published_sets_have_their_published_sizes(
     assert (len(known), len(known.node_labels), known.feature_size) == (graphs, nodes, width)
 
 
-TINY = ("epochs=2", "width=4", "layers=2", "folds=3", "inner_folds=2", "halp.start_epoch=1", "halp.prototypes=4")
+TINY = (
+    "epochs=2",
+    "width=4",
+    "layers=2",
+    "folds=3",
+    "inner_folds=2",
+    "halp.start_epoch=1",
+    "halp.prototypes=4",
+)
 
 
 @pytest.fixture
@@ -143,12 +155,16 @@ def folder(tmp_path: Path) -> Path:
         parts = {"node_labels": graphs.node_labels, "graph_ptr": graphs.starts, "labels": graphs.labels}
         (tmp_path / "data").mkdir(exist_ok=True)
         np.savez(
-            tmp_path / "data" / f"{name}.npz", edge_index=edges, **{key: value.numpy() for key, value in parts.items()}
+            tmp_path / "data" / f"{name}.npz",
+            edge_index=edges,
+            **{key: value.numpy() for key, value in parts.items()},
         )
     return tmp_path
 
 
-def arguments(folder: Path, out: str, *more: str, sets: tuple[str, ...] = ("ONE", "TWO"), seeds: int = 2) -> list[str]:
+def arguments(
+    folder: Path, out: str, *more: str, sets: tuple[str, ...] = ("ONE", "TWO"), seeds: int = 2
+) -> list[str]:
     where = ["--data", str(folder / "data"), "--out", str(folder / out)]
     return ["reproduce", "graphs", *where, "--datasets", *sets, "--seeds", str(seeds), *more, "--set", *TINY]
 
@@ -195,7 +211,9 @@ def test_json_is_one_document_on_stdout(folder: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.slow  # real processes
-def test_a_dry_run_counts_what_is_left_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_counts_what_is_left_and_writes_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(arguments(folder, "out", "--dry-run"))
     plan = json.loads(capsys.readouterr().out)
     assert (plan["cells"], plan["cells left"]) == (12, 12)
@@ -207,11 +225,16 @@ def test_a_dry_run_counts_what_is_left_and_writes_nothing(folder: Path, capsys: 
 
 
 @pytest.mark.slow  # real processes
-def test_a_sweep_of_two_processes_that_is_stopped_keeps_its_cells_and_equals_one_in_one_go(folder: Path) -> None:
+def test_a_sweep_of_two_processes_that_is_stopped_keeps_its_cells_and_equals_one_in_one_go(
+    folder: Path,
+) -> None:
     command = [sys.executable, "-c", "import sys; from halp.cli import main; main(sys.argv[1:])"]
     given = arguments(folder, "stopped", "--jobs", "2", sets=("ONE",), seeds=80)
     job = subprocess.Popen(
-        [*command, *given], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "300"}
+        [*command, *given],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": "300"},
     )
     cells = folder / "stopped" / "graphs" / "cells"
     deadline = time.monotonic() + 120

@@ -1,4 +1,6 @@
-"""The tables of several streams: the paper's figures, runs that do not get mixed up, and the ensemble of a run."""
+"""The tables of several streams: the paper's figures, runs that do not get mixed up, and the ensemble of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from halp.training import load_recipe
 
 
 def test_every_table_with_several_streams_is_there_with_the_papers_figures() -> None:
-    added = {"linear-streams", "knn-streams", "transfer-streams", "semi-streams", "cost-streams", "ensemble", "guide"}
+    added = {
+        "linear-streams",
+        "knn-streams",
+        "transfer-streams",
+        "semi-streams",
+        "cost-streams",
+        "ensemble",
+        "guide",
+    }
     assert added <= set(list_tables())
 
     def last(table: str) -> tuple[float | None, ...]:
@@ -29,7 +39,8 @@ def test_every_table_with_several_streams_is_there_with_the_papers_figures() -> 
 
 
 @pytest.mark.parametrize(
-    ("row", "name"), [("ISC", "isc"), ("CMD", "cmd"), ("HaLP + CMD", "halp-cmd"), ("CrosSCLR-B", "crossclr-b")]
+    ("row", "name"),
+    [("ISC", "isc"), ("CMD", "cmd"), ("HaLP + CMD", "halp-cmd"), ("CrosSCLR-B", "crossclr-b")],
 )
 @pytest.mark.parametrize("data", ["ntu60", "ntu120", "pku2"])
 def test_rows_at_the_papers_scale_are_the_published_recipes(row: str, name: str, data: str) -> None:
@@ -43,14 +54,19 @@ def test_rows_at_the_papers_scale_are_the_published_recipes(row: str, name: str,
 @pytest.mark.parametrize("data", ["ntu60", "ntu120", "pku2"])
 def test_aimclr_rows_at_the_papers_scale_are_the_published_recipes(data: str) -> None:
     for row, name in zip(tables.get_table("aimclr").rows, ("aimclr", "aimclr-halp")):
-        ours, theirs = SCALES["paper"].recipe(data, "xsub", 0, row).flat(), load_recipe(f"{data}-{name}").flat()
+        ours, theirs = (
+            SCALES["paper"].recipe(data, "xsub", 0, row).flat(),
+            load_recipe(f"{data}-{name}").flat(),
+        )
         assert {key for key in theirs if ours[key] != theirs[key]} <= {"name", "description"}
     assert [row.paper[0] for row in tables.get_table("aimclr").rows] == [74.34, 75.24]
     assert tables.get_table("aimclr").all_rows()[1].recipe == "aimclr-halp"
 
 
 @pytest.mark.heavy
-def test_aimclr_and_its_halp_share_their_warm_up_and_have_runs_of_their_own_at_every_scale(store: Store) -> None:
+def test_aimclr_and_its_halp_share_their_warm_up_and_have_runs_of_their_own_at_every_scale(
+    store: Store,
+) -> None:
     for scale in (scale for name, scale in SCALES.items() if name != "ntu10"):  # which has tables of its own
         plan = make_schedule(tables.get_table("aimclr"), scale, [DataSource("mine", store)])
         assert {job.recipe.encoder.name for job in plan.jobs.values()} == {"stgcn"}
@@ -65,7 +81,9 @@ def test_methods_with_the_same_streams_are_different_runs(store: Store) -> None:
     plan = make_schedule(tables.get_table("linear-streams"), SCALES["tiny"], [DataSource("mine", store)])
     trained = {job.name: job.recipe.terms for job in plan.jobs.values() if job.last == job.recipe.epochs}
     assert len(trained) == 4
-    assert sorted(trained.values()) == sorted([("isc",), ("crossclr",), ("infonce", "cmd"), ("infonce", "cmd", "halp")])
+    assert sorted(trained.values()) == sorted(
+        [("isc",), ("crossclr",), ("infonce", "cmd"), ("infonce", "cmd", "halp")]
+    )
     parents = {job.recipe.terms: job.parent for job in plan.jobs.values() if job.name in trained}
     assert parents["infonce", "cmd"] == parents["infonce", "cmd", "halp"], "HaLP and CMD share their warm-up"
     assert len(set(parents.values())) == 3

@@ -23,13 +23,35 @@ from halp.training import load_recipe
 # the rows of the paper, as they stand there
 ROWS = {
     "Table 1": (
-        *("ISC", "CrosSCLR-B", "CMD", "HaLP + CMD", "LongT GAN", "MS2L", "P&C", "AS-CAL", "H-Transformer", "SKT"),
+        *(
+            "ISC",
+            "CrosSCLR-B",
+            "CMD",
+            "HaLP + CMD",
+            "LongT GAN",
+            "MS2L",
+            "P&C",
+            "AS-CAL",
+            "H-Transformer",
+            "SKT",
+        ),
         *("GL-Transformer", "SeBiReNet", "AimCLR", "baseline (MoCo)", "HaLP"),
     ),
     "Table 2": ("ISC", "CrosSCLR-B", "CMD", "HaLP + CMD", "LongT GAN", "P&C", "baseline (MoCo)", "HaLP"),
     "Table 3": ("ISC", "CrosSCLR-B", "CMD", "HaLP + CMD", "LongT GAN", "MS2L", "baseline (MoCo)", "HaLP"),
     "Supplement, Table 7": (
-        *("ISC", "CrosSCLR-B", "CMD", "HaLP + CMD", "LongT GAN", "MS2L", "ASSL", "AimCLR", "baseline (MoCo)", "HaLP"),
+        *(
+            "ISC",
+            "CrosSCLR-B",
+            "CMD",
+            "HaLP + CMD",
+            "LongT GAN",
+            "MS2L",
+            "ASSL",
+            "AimCLR",
+            "baseline (MoCo)",
+            "HaLP",
+        ),
     ),
     "Supplement, Table 13": ("3s-CrosSCLR", "3s-AimCLR", "3s-CrosSCLR-B", "3s-CMD", "3s-HaLP + CMD"),
     "Supplement, Table 14": ("GraphCL", "GraphCL + HaLP"),
@@ -65,7 +87,9 @@ def test_published_figures_are_those_of_the_paper() -> None:
 
 def test_other_systems_run_by_their_own_recipes_without_a_warm_up(store: Store) -> None:
     row = TableRow("AS-CAL", "recipe", recipe="ascal")
-    assert SCALES["paper"].recipe("ntu120", "xset", 2, row) == load_recipe("ntu120-ascal", ["seed=2", "split=xset"])
+    assert SCALES["paper"].recipe("ntu120", "xset", 2, row) == load_recipe(
+        "ntu120-ascal", ["seed=2", "split=xset"]
+    )
     assert SCALES["paper"].recipe("pku2", "xsub", 0, row).name == "ntu60-ascal", (
         "where a data set has no recipe of its own"
     )
@@ -79,7 +103,9 @@ def test_other_systems_run_by_their_own_recipes_without_a_warm_up(store: Store) 
     assert all(job.parent is None and job.first == 0 for job in others)
 
 
-def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothing(tmp_path: Path, store: Store) -> None:
+def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothing(
+    tmp_path: Path, store: Store
+) -> None:
     plan = make_schedule(list_tables()["linear-others"], SCALES["tiny"], [DataSource("mine", store)])
     untrained = [cell for cell in plan.cells if not cell.row.trained]
     assert all(cell.run is None for cell in untrained)
@@ -97,7 +123,14 @@ def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothin
 
 @pytest.mark.heavy
 def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
-    table, sources = list_tables()["linear-others"], [DataSource("ntu60"), DataSource("ntu120"), DataSource("pku2")]
+    table, sources = (
+        list_tables()["linear-others"],
+        [
+            DataSource("ntu60"),
+            DataSource("ntu120"),
+            DataSource("pku2"),
+        ],
+    )
     asked = make_schedule(table, SCALES["paper"], sources)
     published = sum(value is not None for row in table.rows for value in row.paper)
     assert len(asked.jobs) == published == 27
@@ -112,7 +145,10 @@ def test_a_recipe_can_have_a_store_of_its_own() -> None:
     plan = make_schedule(list_tables()["linear-others"], SCALES["paper"], [sources[0]])
     assert {job.source.key for job in plan.jobs.values()} == {"ntu60"}
     with pytest.raises(InputError, match="not known"):  # its size is that of a store which must be there
-        _ = [job.steps for job in make_schedule(list_tables()["linear-others"], SCALES["paper"], sources).jobs.values()]
+        _ = [
+            job.steps
+            for job in make_schedule(list_tables()["linear-others"], SCALES["paper"], sources).jobs.values()
+        ]
 
 
 def test_systems_are_evaluated_by_their_own_linear_protocol() -> None:
@@ -124,7 +160,9 @@ def test_systems_are_evaluated_by_their_own_linear_protocol() -> None:
 
 
 def test_notes_and_borrowed_recipes_stand_in_every_output() -> None:
-    plan = make_schedule(list_tables()["linear-others"], SCALES["paper"], [DataSource("ntu60"), DataSource("pku2")])
+    plan = make_schedule(
+        list_tables()["linear-others"], SCALES["paper"], [DataSource("ntu60"), DataSource("pku2")]
+    )
     rows = summarise_rows(plan, {})
     notes = {row.name: row.note for row in rows}
     assert "kNN type" in notes["LongT GAN"]

@@ -45,7 +45,16 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # one table of each kind; that every row of all others has a recipe and a schedule is shown without training
-TABLES = ("cost", "filter", "transfer", "semi-network", "similarities", "prototype-similarity", "aimclr", "no-queue")
+TABLES = (
+    "cost",
+    "filter",
+    "transfer",
+    "semi-network",
+    "similarities",
+    "prototype-similarity",
+    "aimclr",
+    "no-queue",
+)
 
 
 @pytest.mark.parametrize("table", [*TABLES, "knn-streams", "ensemble", "knn-others"])
@@ -112,7 +121,10 @@ def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
     again = reproduce("knn", out=tmp_path / "b", scale="tiny", progress=False)
     assert [line.cells for line in again.rows] == [line.cells for line in straight.rows]
     for name in ("moco-seed0", "halp-seed0"):
-        prints = [fingerprint(open_run(tmp_path / side / "runs/tiny/synthetic-xsub" / name).encoder()) for side in "ab"]
+        prints = [
+            fingerprint(open_run(tmp_path / side / "runs/tiny/synthetic-xsub" / name).encoder())
+            for side in "ab"
+        ]
         assert prints[0] == prints[1]
 
 
@@ -159,7 +171,9 @@ def test_cost_of_a_training_is_measured_once_for_each_device_and_precision(
 def test_cost_of_a_sweep_is_that_of_its_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(runner_module, "measure_training", lambda *given, **how: seen.append(how) or {})
-    prepared = prepare_sweep("cost", scale="tiny", out=tmp_path, progress=False, precision="bf16-mixed", devices=2)
+    prepared = prepare_sweep(
+        "cost", scale="tiny", out=tmp_path, progress=False, precision="bf16-mixed", devices=2
+    )
     prepared.runner.cost(next(iter(prepared.schedule.jobs.values())))
     assert seen == [{"precision": "bf16-mixed", "devices": 2}]
 
@@ -190,7 +204,11 @@ def test_settings_of_protocols_are_carried_into_a_table(tmp_path: Path) -> None:
     chosen = prepared.schedule.scale.protocol_settings(
         TableColumn("NTU-60 x-sub"), TableRow("HaLP"), prepared.schedule.protocols
     )
-    assert chosen == {"crops": 1, "head": "mlp", "epochs": 2}, "the exact solver of the tiny scale is for a linear head"
+    assert chosen == {
+        "crops": 1,
+        "head": "mlp",
+        "epochs": 2,
+    }, "the exact solver of the tiny scale is for a linear head"
     assert {job.recipe.epochs for job in prepared.schedule.jobs.values()} == {5}
     with pytest.raises(InputError, match=r"did you mean 'linear\.head'"):
         prepare_sweep("hardest", out=tmp_path, settings=("linear.haed=mlp",), dry=True)
@@ -204,7 +222,9 @@ def test_a_dry_run_counts_runs_steps_and_time(tmp_path: Path) -> None:
     assert "rough guess" in cost["time from"]
 
 
-def test_second_sweep_in_a_folder_is_refused_and_takes_over_from_a_killed_one(store: Store, tmp_path: Path) -> None:
+def test_second_sweep_in_a_folder_is_refused_and_takes_over_from_a_killed_one(
+    store: Store, tmp_path: Path
+) -> None:
     out, settings = tmp_path / "out", ("--set", "epochs=5000")
     command = [
         sys.executable,
@@ -233,7 +253,8 @@ def test_second_sweep_in_a_folder_is_refused_and_takes_over_from_a_killed_one(st
     finally:
         first.kill()
         first.wait()
-    # the lock of the dead is no obstacle: what is wrong with the request is said, not that the sweep is in use
+    # the lock of the dead is no obstacle: what is wrong with the request is said, not that the sweep is in
+    # use
     said, deadline = "is in use", time.monotonic() + 30
     while (
         "is in use" in said and time.monotonic() < deadline

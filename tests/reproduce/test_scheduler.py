@@ -20,7 +20,18 @@ from halp.reproduce.summary import summarise_rows
 from halp.reproduce.tables import PaperTable, TableColumn, TableRow
 
 EXPECTED = {
-    *("linear", "knn", "transfer", "cost", "hardness", "prototypes", "interpolation", "hardest", "anchor", "semi"),
+    *(
+        "linear",
+        "knn",
+        "transfer",
+        "cost",
+        "hardness",
+        "prototypes",
+        "interpolation",
+        "hardest",
+        "anchor",
+        "semi",
+    ),
     *("filter", "weight", "positives", "start", "recent", "similarities", "prototype-similarity", "no-queue"),
 }
 
@@ -37,7 +48,9 @@ def test_published_figures_are_those_of_the_paper() -> None:
     assert tables.get_table("transfer").rows[1].paper == (54.8, 55.4)
 
 
-@pytest.mark.parametrize("scale", [scale for scale in SCALES if scale != "ntu10"])  # which is of its own tables alone
+@pytest.mark.parametrize(
+    "scale", [scale for scale in SCALES if scale != "ntu10"]
+)  # which is of its own tables alone
 @pytest.mark.slow
 def test_every_row_has_a_valid_recipe_at_every_scale(scale: str) -> None:
     for name, table in list_tables().items():
@@ -57,9 +70,13 @@ def test_baselines_stand_in_every_table() -> None:
 
 @pytest.mark.heavy
 def test_halp_and_its_baseline_fork_from_one_warm_up_of_their_seed(store: Store) -> None:
-    plan = make_schedule(tables.get_table("hardness"), SCALES["tiny"], [DataSource("mine", store)], seeds=(0, 1))
+    plan = make_schedule(
+        tables.get_table("hardness"), SCALES["tiny"], [DataSource("mine", store)], seeds=(0, 1)
+    )
     for seed in (0, 1):
-        trained = [job for job in plan.jobs.values() if job.recipe.seed == seed and job.last == job.recipe.epochs]
+        trained = [
+            job for job in plan.jobs.values() if job.recipe.seed == seed and job.last == job.recipe.epochs
+        ]
         assert len(trained) == 6  # the baseline and five hardnesses
         assert {job.parent for job in trained} == {f"tiny/mine-xsub/warm-epoch4-seed{seed}"}
     order = list(plan.jobs)
@@ -72,7 +89,9 @@ def test_a_table_has_a_scale_of_its_own_and_recordings_are_prepared_once(tmp_pat
     for name in ("S001C001P001R001A001", "S001C001P003R001A002"):
         write_skeleton(tmp_path / "ten", name)
     for _ in range(2):
-        prepared = prepare_sweep("ntu10", data=[f"ntu10={tmp_path / 'ten'}"], splits=["xsub"], out=tmp_path / "out")
+        prepared = prepare_sweep(
+            "ntu10", data=[f"ntu10={tmp_path / 'ten'}"], splits=["xsub"], out=tmp_path / "out"
+        )
         assert prepared.schedule.scale.name == "ntu10"
         assert len(prepared.schedule.store()) == 2
         shipped = next(cell for cell in prepared.schedule.cells if cell.row.method == "shipped")
@@ -82,15 +101,23 @@ def test_a_table_has_a_scale_of_its_own_and_recordings_are_prepared_once(tmp_pat
 
 def test_a_difference_is_to_the_baseline_above_and_corrected_where_the_table_says_so(store: Store) -> None:
     rows = [TableRow("MoCo", "moco", baseline=True), TableRow("HaLP"), TableRow("CMD", "moco", baseline=True)]
-    table = PaperTable("t", "t", "t", "t", (TableColumn("c"),), (*rows, TableRow("HaLP + CMD")), corrected=True)
+    table = PaperTable(
+        "t", "t", "t", "t", (TableColumn("c"),), (*rows, TableRow("HaLP + CMD")), corrected=True
+    )
     plan = make_schedule(table, SCALES["tiny"], [DataSource("mine", store)], seeds=(0, 1))
     values = {"MoCo": [1.0, 2.0], "HaLP": [2.0, 4.0], "CMD": [5.0, 5.0], "HaLP + CMD": [5.0, 7.0]}
     lines = {
-        line.name: line for line in summarise_rows(plan, {(name, 0, "mine-xsub"): v for name, v in values.items()})
+        line.name: line
+        for line in summarise_rows(plan, {(name, 0, "mine-xsub"): v for name, v in values.items()})
     }
     for name, baseline in (("HaLP", "MoCo"), ("HaLP + CMD", "CMD")):
-        assert lines[name].cells[0].difference == paired_difference(values[name], values[baseline], comparisons=2)
-    assert paired_difference([2, 4], [1, 2], comparisons=2).half_width > paired_difference([2, 4], [1, 2]).half_width
+        assert lines[name].cells[0].difference == paired_difference(
+            values[name], values[baseline], comparisons=2
+        )
+    assert (
+        paired_difference([2, 4], [1, 2], comparisons=2).half_width
+        > paired_difference([2, 4], [1, 2]).half_width
+    )
 
 
 def test_longer_warm_ups_fork_from_shorter_ones(store: Store) -> None:

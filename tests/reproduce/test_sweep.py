@@ -69,7 +69,12 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_figures_of_one_that_was_not(
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert [row["setting"] for row in answer["settings"]] == ["contrast.temperature=0.07", "contrast.temperature=0.2"]
-    whole = sweep("small", store.path, grid, seeds=2, folder=tmp_path / "whole", protocols=["knn"], progress=False)
+    assert [row["setting"] for row in answer["settings"]] == [
+        "contrast.temperature=0.07",
+        "contrast.temperature=0.2",
+    ]
+    whole = sweep(
+        "small", store.path, grid, seeds=2, folder=tmp_path / "whole", protocols=["knn"], progress=False
+    )
     assert json.loads(json.dumps(whole.to_json())) == answer
     assert open_run(tmp_path / "sweep" / "contrast.temperature=0.2-seed1").recipe.seed == 1

@@ -1,4 +1,6 @@
-"""A finished table or run beside the published figures: which agree, which do not, and what does not compare."""
+"""A finished table or run beside the published figures: which agree, which do not, and what does not
+compare.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def table(folder: Path, scale: str = "paper", values: tuple[float, ...] = (79.4,
         CellSummary("mine", "mine xsub", None, [50.0]),
     ]
     rows = [RowSummary("HaLP", "", cells)]
-    summary = TableSummary("linear", "Linear", "Table 1", "c", scale, [0, 1], {}, "halp reproduce linear", rows=rows)
+    summary = TableSummary(
+        "linear", "Linear", "Table 1", "c", scale, [0, 1], {}, "halp reproduce linear", rows=rows
+    )
     return summary.save(folder / "tables" / scale)[-1]
 
 
@@ -54,11 +58,15 @@ def test_recipes_of_the_paper_find_their_rows() -> None:
     ):
         found = [(cell[1].name, cell[3]) for cell in _published(recipe) if cell[2].protocol == "linear"]
         assert (row, paper) in found, recipe
-    assert _names(next(iter(_published("ntu60-halp")))[1], next(iter(_published("ntu60-halp")))[2]) == ["ntu60-halp"]
+    assert _names(next(iter(_published("ntu60-halp")))[1], next(iter(_published("ntu60-halp")))[2]) == [
+        "ntu60-halp"
+    ]
     assert not list(_published("small"))
 
 
-def test_a_run_with_other_settings_does_not_compare(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:
+def test_a_run_with_other_settings_does_not_compare(
+    store: Store, tmp_path: Path, tiny: tuple[str, ...]
+) -> None:
     run = pretrain(load_recipe("ntu60-halp", (*tiny, "epochs=1")), store, tmp_path / "run", progress=False)
     with pytest.raises(InputError, match="holds no figure that the paper has"):
         halp.verify(run.path)

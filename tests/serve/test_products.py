@@ -1,4 +1,6 @@
-"""What programs rely on: threads, one encoder per process, vectors that name their encoder, and a cache that can be cleared."""
+"""What programs rely on: threads, one encoder per process, vectors that name their encoder, and a cache that
+can be cleared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The service as a real process: answers of the library over HTTP and WebSocket; bad requests, keys, slow clients and its end."""
+"""The service as a real process: answers of the library over HTTP and WebSocket; bad requests, keys, slow
+clients and its end.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,12 @@ def folder(model: Model, clips: list[np.ndarray], tmp_path_factory: pytest.TempP
     for number, clip in enumerate(clips):
         np.save(path / "collection" / f"{number:02}.npy", clip[:, :1])
     halp.prepare(
-        "arrays", path / "collection", path / "store", options={"topology": "body-16"}, normalisation=(), progress=False
+        "arrays",
+        path / "collection",
+        path / "store",
+        options={"topology": "body-16"},
+        normalisation=(),
+        progress=False,
     )
     return path
 
@@ -63,7 +70,11 @@ class Running:
     def __init__(self, *arguments: str, **environment: str) -> None:
         command = [sys.executable, "-m", "halp", "serve", *arguments, "--port", "0"]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
         )
         address = self.process.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:"), self.process.stderr.read()
@@ -113,7 +124,9 @@ def test_a_class_is_that_of_the_library(service: Running, model: Model) -> None:
         status, answer = service.predict(clip)
         assert status == 200
         (wanted,) = model.predict(clip, topology="body-16").to_json()
-        assert {name: answer[name] for name in ("label", "best")} == {name: wanted[name] for name in ("label", "best")}
+        assert {name: answer[name] for name in ("label", "best")} == {
+            name: wanted[name] for name in ("label", "best")
+        }
         assert answer["probability"] == pytest.approx(wanted["probability"], abs=1e-4)
         if wanted["best"] is not None:
             somebody += 1
@@ -129,7 +142,10 @@ def test_null_stands_for_a_joint_a_person_or_a_frame(service: Running, clips: li
     lost[3, 0, 5] = lost[4] = np.nan
     status, answer = service.ask("POST", "/predict", {"points": points})
     assert (status, answer) == service.predict(lost)
-    assert service.ask("POST", "/predict", {"points": [frame[0] for frame in clips[1][:, :1].tolist()]})[0] == 200
+    assert (
+        service.ask("POST", "/predict", {"points": [frame[0] for frame in clips[1][:, :1].tolist()]})[0]
+        == 200
+    )
 
 
 def test_vectors_and_neighbours_are_those_of_the_library(
@@ -195,7 +211,9 @@ def test_other_methods_types_and_paths_are_refused(service: Running) -> None:
     assert service.ask("POST", "/predict", b"{}", **{"Content-Type": "text/plain"})[0] == 415
 
 
-def test_the_document_describes_every_operation_and_its_answers(service: Running, clips: list[np.ndarray]) -> None:
+def test_the_document_describes_every_operation_and_its_answers(
+    service: Running, clips: list[np.ndarray]
+) -> None:
     status, document = service.ask("GET", "/openapi.json")
     assert status == 200
     assert document == json.loads(json.dumps(openapi(keys=False)))
@@ -254,12 +272,15 @@ def test_a_stream_of_anything_else_is_closed(service: Running) -> None:
         assert "frame rate" in json.loads(stream.recv(timeout=60))["error"]
 
 
-def test_clients_that_leave_or_send_nothing_do_not_disturb_others(service: Running, clips: list[np.ndarray]) -> None:
+def test_clients_that_leave_or_send_nothing_do_not_disturb_others(
+    service: Running, clips: list[np.ndarray]
+) -> None:
     idle = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(200)]
     for place, connection in enumerate(idle):
         if place % 2:
             connection.sendall(
-                b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+                b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length:"
+                b" 99\r\n\r\n{"
             )
         if place % 3 == 0:
             connection.close()
@@ -284,7 +305,9 @@ def test_a_service_with_keys_answers_only_those_who_have_one(folder: Path, clips
         assert running.ask("POST", "/predict", data, Authorization="Bearer wrong")[0] == 401
         assert running.ask("GET", "/metrics")[0] == 401
         assert running.ask("POST", "/predict", data, Authorization=f"Bearer {KEY}")[0] == 200
-        assert running.ask("POST", "/predict", data, **{"X-API-Key": "another-key-of-many-characters"})[0] == 200
+        assert (
+            running.ask("POST", "/predict", data, **{"X-API-Key": "another-key-of-many-characters"})[0] == 200
+        )
         assert running.ask("POST", "/search", data, Authorization=f"Bearer {KEY}")[0] == 400
         client = pytest.importorskip("websockets.sync.client", reason="websockets is not installed")
         with (

@@ -1,4 +1,6 @@
-"""Topologies hang together, and joints map by name, with derived ones and with errors that list what is missing."""
+"""Topologies hang together, and joints map by name, with derived ones and with errors that list what is
+missing.
+"""
 
 import numpy as np
 import pytest
@@ -34,14 +36,18 @@ def test_every_topology_is_one_tree_with_twins_and_axes(name: str) -> None:
     [("kinect-v1", 20, 3), ("kinect-v2", 25, 3), ("mediapipe-33", 33, 3), ("openpose-25", 25, 2), ("openpose-18", 18, 2),
      ("coco-17", 17, 2), ("halpe-26", 26, 2)],
 )  # fmt: skip
-def test_topologies_have_the_joints_and_coordinates_of_their_format(name: str, joints: int, dimensions: int) -> None:
+def test_topologies_have_the_joints_and_coordinates_of_their_format(
+    name: str, joints: int, dimensions: int
+) -> None:
     topology = get_topology(name)
     assert (len(topology), topology.dimensions) == (joints, dimensions)
 
 
 def test_published_orders_are_kept() -> None:
     # Positions from the formats' own documentation.
-    assert [get_topology("coco-17").index(j) for j in ("nose", "shoulder_left", "hip_right", "ankle_right")] == [
+    assert [
+        get_topology("coco-17").index(j) for j in ("nose", "shoulder_left", "hip_right", "ankle_right")
+    ] == [
         0,
         5,
         12,
@@ -53,7 +59,11 @@ def test_published_orders_are_kept() -> None:
     assert [get_topology("halpe-26").index(j) for j in ("head", "hip_center", "toe_big_right", "heel_left")] == [
         17, 19, 21, 24,
     ]  # fmt: skip
-    assert [get_topology("openpose-18").index(j) for j in ("wrist_left", "hip_left", "ear_left")] == [7, 11, 17]
+    assert [get_topology("openpose-18").index(j) for j in ("wrist_left", "hip_left", "ear_left")] == [
+        7,
+        11,
+        17,
+    ]
     assert [get_topology("mediapipe-33").index(j) for j in ("mouth_left", "wrist_right", "hip_left", "foot_index_right")] == [
         9, 16, 23, 32,
     ]  # fmt: skip
@@ -109,7 +119,8 @@ def test_an_error_lists_the_joints_that_are_missing() -> None:
 
 def test_two_and_three_dimensions_do_not_mix() -> None:
     with pytest.raises(
-        InputError, match="has 2 coordinates a joint and 'kinect-v1' has 3; choose a target with 2: body-16-2d, coco-17"
+        InputError,
+        match="has 2 coordinates a joint and 'kinect-v1' has 3; choose a target with 2: body-16-2d, coco-17",
     ):
         map_joints(np.zeros((1, 1, 17, 2), np.float32), get_topology("coco-17"), KINECT_V1)
     with pytest.raises(InputError, match="frames of shape"):
@@ -183,13 +194,16 @@ def test_a_joint_at_the_origin_counts_when_others_derive_from_it() -> None:
 
 
 SMPL = (
-    "pelvis left_hip right_hip spine1 left_knee right_knee spine2 left_ankle right_ankle spine3 left_foot right_foot neck "
-    "left_collar right_collar head left_shoulder right_shoulder left_elbow right_elbow left_wrist right_wrist"
+    "pelvis left_hip right_hip spine1 left_knee right_knee spine2 left_ankle right_ankle spine3 left_foot"
+    " right_foot neck left_collar right_collar head left_shoulder right_shoulder left_elbow right_elbow"
+    " left_wrist right_wrist"
 ).split()
 
 
 def fingers(side: str) -> list[str]:
-    return [f"{side}_{finger}{n}" for finger in ("index", "middle", "pinky", "ring", "thumb") for n in (1, 2, 3)]
+    return [
+        f"{side}_{finger}{n}" for finger in ("index", "middle", "pinky", "ring", "thumb") for n in (1, 2, 3)
+    ]
 
 
 def mhr_hand(side: str) -> list[str]:
@@ -202,9 +216,18 @@ def mhr_hand(side: str) -> list[str]:
 
 
 MHR = [
-    *"nose left_eye right_eye left_ear right_ear left_shoulder right_shoulder left_elbow right_elbow left_hip right_hip".split(),
-    *"left_knee right_knee left_ankle right_ankle left_big_toe left_small_toe left_heel right_big_toe right_small_toe".split(),
-    *["right_heel", *mhr_hand("right"), *mhr_hand("left"), "left_olecranon", "right_olecranon", "left_cubital_fossa"],
+    *"nose left_eye right_eye left_ear right_ear left_shoulder right_shoulder left_elbow right_elbow"
+    " left_hip right_hip".split(),
+    *"left_knee right_knee left_ankle right_ankle left_big_toe left_small_toe left_heel right_big_toe"
+    " right_small_toe".split(),
+    *[
+        "right_heel",
+        *mhr_hand("right"),
+        *mhr_hand("left"),
+        "left_olecranon",
+        "right_olecranon",
+        "left_cubital_fossa",
+    ],
     *"right_cubital_fossa left_acromion right_acromion neck".split(),
 ]
 
@@ -214,7 +237,10 @@ MHR = [
     [
         ("smpl-22", SMPL),
         ("smpl-24", [*SMPL, "left_hand", "right_hand"]),
-        ("smplx-55", [*SMPL, "jaw", "left_eye_smplhf", "right_eye_smplhf", *fingers("left"), *fingers("right")]),
+        (
+            "smplx-55",
+            [*SMPL, "jaw", "left_eye_smplhf", "right_eye_smplhf", *fingers("left"), *fingers("right")],
+        ),
         ("mhr-70", MHR),
     ],
 )

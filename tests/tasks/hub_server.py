@@ -1,4 +1,6 @@
-"""A model hub on this machine: the part of the protocol of huggingface_hub that uploads and downloads small files."""
+"""A model hub on this machine: the part of the protocol of huggingface_hub that uploads and downloads small
+files.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[tuple[str, str], bytes] = {}
         self.asked: list[tuple[str, str]] = []  # how, and for which file
-        self.misbehave: Callable[[BaseHTTPRequestHandler, bytes], None] | None = None  # how it answers a GET of weights
+        self.misbehave: Callable[[BaseHTTPRequestHandler, bytes], None] | None = (
+            None  # how it answers a GET of weights
+        )
 
     @property
     def address(self) -> str:
@@ -64,7 +68,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer({"error": "Invalid credentials"}, 401)
         if path == "/api/repos/create":
             name = json.loads(body)
-            return self._answer({"url": f"{self.server.address}/{name.get('organization', 'me')}/{name['name']}"})
+            return self._answer(
+                {"url": f"{self.server.address}/{name.get('organization', 'me')}/{name['name']}"}
+            )
         if path == "/api/validate-yaml":
             return self._answer({"errors": [], "warnings": []})
         repository = "/".join(path.split("/")[3:5])

@@ -1,4 +1,6 @@
-"""Clips without labels: a metric of mutual neighbours, labels spread over a graph, and what cross-validation takes."""
+"""Clips without labels: a metric of mutual neighbours, labels spread over a graph, and what cross-validation
+takes.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ from halp.tasks.adapt import (
 from halp.tasks.classifier import choose, fit_classifier
 
 
-def clouds(per_class: int = 40, classes: int = 4, width: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def clouds(
+    per_class: int = 40, classes: int = 4, width: int = 60, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Classes around centres of their own, with a nuisance in five directions that all of them share."""
     draw = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), per_class)
     nuisance = 2 * draw.normal(size=(len(labels), 5)) @ draw.normal(size=(5, width))
     centres = 0.7 * draw.normal(size=(classes, width))
-    return (centres[labels] + nuisance + 0.5 * draw.normal(size=(len(labels), width))).astype(np.float32), labels
+    return (centres[labels] + nuisance + 0.5 * draw.normal(size=(len(labels), width))).astype(
+        np.float32
+    ), labels
 
 
 def test_mutual_neighbours_are_those_of_a_loop_and_never_of_one_group() -> None:
@@ -82,7 +88,9 @@ def test_head_gives_the_scores_of_the_neighbourhood() -> None:
     rows = np.arange(8)
     for method in ("both", "spread", "metric"):
         scores = near.scores(method, rows, labels[:8] % 2, 2, np.arange(len(vectors)))
-        np.testing.assert_allclose(near.head(method, rows, labels[:8] % 2, 2).logits(vectors), scores, atol=1e-3)
+        np.testing.assert_allclose(
+            near.head(method, rows, labels[:8] % 2, 2).logits(vectors), scores, atol=1e-3
+        )
 
 
 def test_one_label_per_class_goes_further_with_clips_without_labels() -> None:
@@ -131,7 +139,9 @@ def test_a_difference_within_a_standard_error_is_noise() -> None:
 
 def test_classify_fit_uses_unlabelled_clips_and_saves_what_it_needs(tmp_path: Path) -> None:
     whole = make_synthetic_store(tmp_path / "whole", count=120, seed=0)
-    few = [row for label in range(len(whole.class_names)) for row in np.flatnonzero(whole.labels == label)[:2]]
+    few = [
+        row for label in range(len(whole.class_names)) for row in np.flatnonzero(whole.labels == label)[:2]
+    ]
     store = store_from_arrays(
         tmp_path / "store",
         [whole.clip(row) for row in range(120)],

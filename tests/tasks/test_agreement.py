@@ -16,7 +16,9 @@ from halp.tasks.agreement import compare_accounts as agreement
 from halp.tasks.agreement import icc
 from halp.tasks.events.formats import write_events
 
-HUMAN = Events([Event("a", 0, 4, "walk"), Event("a", 4, 6, "sit"), Event("a", 6, 10, "walk"), Event("b", 0, 5, "sit")])
+HUMAN = Events(
+    [Event("a", 0, 4, "walk"), Event("a", 4, 6, "sit"), Event("a", 6, 10, "walk"), Event("b", 0, 5, "sit")]
+)
 MODEL = Events(
     [
         Event("a.csv", 0, 5, "walk", source="model"),
@@ -82,11 +84,15 @@ def test_accounts_without_a_common_recording_are_refused() -> None:
         agreement(HUMAN, Events([Event("z", 0, 1, "walk")]))
 
 
-def test_agreement_command_prints_tables_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_agreement_command_prints_tables_and_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_events(HUMAN, tmp_path / "human.csv")
     write_events(MODEL, tmp_path / "model.csv")
     page = tmp_path / "page.html"
-    main(["agreement", str(tmp_path / "human.csv"), str(tmp_path / "model.csv"), "--html", str(page), "--json"])
+    main(
+        ["agreement", str(tmp_path / "human.csv"), str(tmp_path / "model.csv"), "--html", str(page), "--json"]
+    )
     answer = json.loads(capsys.readouterr().out)
     assert 0.8 < answer["kappa"] < 1
     assert {"f1", "icc", "start_error"} <= answer["labels"][0].keys()

@@ -15,7 +15,9 @@ from halp.core.errors import InputError
 from halp.tasks.compare import align
 from halp.tasks.segments import _merge_short, merge_windows
 
-costs = arrays(np.float64, st.tuples(st.integers(1, 7), st.integers(1, 7)), elements=st.floats(0, 10, width=32))
+costs = arrays(
+    np.float64, st.tuples(st.integers(1, 7), st.integers(1, 7)), elements=st.floats(0, 10, width=32)
+)
 
 
 def slowly(cost: np.ndarray) -> float:
@@ -63,12 +65,16 @@ def test_costs_without_sense_are_refused() -> None:
             align(cost)
 
 
-windows = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=20)
+windows = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=20
+)
 
 
 @settings(max_examples=100, deadline=None)
 @given(windows, st.floats(0, 6))
-def test_segments_cover_the_recording_once(given_windows: list[tuple[int, int, int]], shortest: float) -> None:
+def test_segments_cover_the_recording_once(
+    given_windows: list[tuple[int, int, int]], shortest: float
+) -> None:
     starts = np.array([start for start, _, _ in given_windows], dtype=float)
     ends = starts + [length for _, length, _ in given_windows]
     kinds = np.array([label for _, _, label in given_windows])
@@ -110,7 +116,11 @@ def test_short_segments_are_merged_as_if_all_were_looked_at_each_time(
     kinds: list[int], shortest: int, seed: int
 ) -> None:
     draw = np.random.default_rng(seed)
-    kind, lengths, evidence = np.array(kinds), draw.integers(1, 5, len(kinds)) / 2.0, draw.random((len(kinds), 3))
+    kind, lengths, evidence = (
+        np.array(kinds),
+        draw.integers(1, 5, len(kinds)) / 2.0,
+        draw.random((len(kinds), 3)),
+    )
     other = kind.copy()
     found = _merge_short(kind, lengths, evidence, shortest / 2, empty=3)
     assert found == merge_short_slowly(other, lengths, evidence, shortest / 2, 3)
@@ -126,7 +136,10 @@ def test_nobody_is_a_segment_of_its_own() -> None:
         (3.0, 6.0, "nobody"),
         (6.0, 8.0, "b"),
     ]
-    assert merge_windows("r", np.zeros(0), np.zeros(0), np.zeros((0, 1)), ["a"], absent=[(0, 2)])[0].label == "nobody"
+    assert (
+        merge_windows("r", np.zeros(0), np.zeros(0), np.zeros((0, 1)), ["a"], absent=[(0, 2)])[0].label
+        == "nobody"
+    )
 
 
 def test_every_moment_takes_the_likeliest_label_of_the_windows_over_it() -> None:

@@ -40,7 +40,9 @@ def test_angles_are_those_of_the_law_of_cosines(dimensions: int) -> None:
     rng = np.random.default_rng(0)
     a, b, c = rng.normal(size=(3, 200, dimensions))
     sides = [np.linalg.norm(one - other, axis=1) for one, other in ((a, b), (c, b), (a, c))]
-    expected = np.degrees(np.arccos((sides[0] ** 2 + sides[1] ** 2 - sides[2] ** 2) / (2 * sides[0] * sides[1])))
+    expected = np.degrees(
+        np.arccos((sides[0] ** 2 + sides[1] ** 2 - sides[2] ** 2) / (2 * sides[0] * sides[1]))
+    )
     np.testing.assert_allclose(interior_angle(a, b, c), expected, atol=1e-6)
 
 
@@ -110,7 +112,9 @@ def test_angles_command_writes_a_column_per_angle(tmp_path: Path, capsys: pytest
     assert "Ranges of motion" in page.read_text()
 
 
-def test_two_dimensions_are_said_to_be_a_projection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_dimensions_are_said_to_be_a_projection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     flat = bending_legs()
     topology = topology_for(LEG.joints, 2)
     _save(Poses("legs", 0, flat.joints[..., [1, 2]], topology, 30.0), tmp_path / "flat.npz")

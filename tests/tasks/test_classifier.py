@@ -47,8 +47,12 @@ def test_knn_votes_equal_a_loop() -> None:
     found = head.logits(new)
     bank, asked = head.directions(vectors), head.directions(new)
     for row, one in enumerate(asked):
-        products = sorted(((float(one @ other), label) for other, label in zip(bank, labels)), reverse=True)[:5]
-        votes = [sum(math.exp(10 * value) for value, label in products if label == number) for number in range(3)]
+        products = sorted(((float(one @ other), label) for other, label in zip(bank, labels)), reverse=True)[
+            :5
+        ]
+        votes = [
+            sum(math.exp(10 * value) for value, label in products if label == number) for number in range(3)
+        ]
         assert np.allclose(found[row], np.log(np.array(votes) / sum(votes) + 1e-3), atol=1e-4)
 
 
@@ -140,7 +144,10 @@ def test_probabilities_mean_what_they_say() -> None:
 def test_similarities_to_the_nearest_of_other_groups_equal_a_loop() -> None:
     vectors, _ = blobs(20)
     directions, groups = unit(vectors), np.arange(20) // 2
-    slow = [max(float(directions[i] @ directions[j]) for j in range(20) if groups[j] != groups[i]) for i in range(20)]
+    slow = [
+        max(float(directions[i] @ directions[j]) for j in range(20) if groups[j] != groups[i])
+        for i in range(20)
+    ]
     assert nearest_similarities(directions, groups) == pytest.approx(sorted(slow), abs=1e-6)
     alone = nearest_similarities(directions[:2], np.array([3, 3]))
     assert len(alone) == 0
@@ -185,7 +192,9 @@ def test_folds_keep_groups_together_and_cover_everything(rows: list[tuple[int, i
     for train, test in found:
         assert not set(groups[train]) & set(groups[test])
     if found:
-        assert sorted(itertools.chain.from_iterable(test.tolist() for _, test in found)) == list(range(len(rows)))
+        assert sorted(itertools.chain.from_iterable(test.tolist() for _, test in found)) == list(
+            range(len(rows))
+        )
     else:
         assert min(len(set(groups[labels == label])) for label in set(labels.tolist())) < 2
 

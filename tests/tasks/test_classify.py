@@ -99,7 +99,9 @@ def test_prediction_needs_the_model_folder_alone(model: Path, labelled: Store, t
         ({"rejection_rate": 7}, "damaged"),
     ],
 )
-def test_damaged_models_are_refused(model: Path, tmp_path: Path, changes: dict[str, object], words: str) -> None:
+def test_damaged_models_are_refused(
+    model: Path, tmp_path: Path, changes: dict[str, object], words: str
+) -> None:
     copy = shutil.copytree(model, tmp_path / "copy")
     config = json.loads((copy / "config.json").read_text())
     config = {name: value for name, value in config.items() if name != "sha256"} | changes
@@ -122,10 +124,17 @@ def test_classes_in_another_order_are_noticed(model: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("subject", ["", ",1"])
 def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
-    package: Path, store: Store, labelled: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], subject: str
+    package: Path,
+    store: Store,
+    labelled: Store,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    subject: str,
 ) -> None:
     table = tmp_path / "labels.csv"
-    few = [f"{name},{FEW[label]}{subject}" for name, label in zip(labelled.names, labelled.labels) if label >= 0]
+    few = [
+        f"{name},{FEW[label]}{subject}" for name, label in zip(labelled.names, labelled.labels) if label >= 0
+    ]
     table.write_text("\n".join([f"name,label{',subject' if subject else ''}", *few]) + "\n")
     anonymous = store_from_arrays(
         tmp_path / "anonymous",
@@ -139,7 +148,9 @@ def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
     assert {answer.more["rejected"] for answer in predict(made, store, progress=False)} == {
         None
     }  # not false: it cannot tell
-    assert {answer.more["rejected"] for answer in predict(made, store, reject="none", progress=False)} == {None}
+    assert {answer.more["rejected"] for answer in predict(made, store, reject="none", progress=False)} == {
+        None
+    }
     assert any(answer.more["rejected"] for answer in predict(made, store, reject=0.5, progress=False))
     main(["classify", "predict", str(save_model(made, tmp_path / "model")), str(labelled.path), "--json"])
     captured = capsys.readouterr()
@@ -148,7 +159,9 @@ def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
     assert {answer["rejected"] for answer in json.loads(captured.out)} == {None}
 
 
-def test_a_model_of_a_single_class_is_refused_before_anything_is_computed(package: Path, store: Store) -> None:
+def test_a_model_of_a_single_class_is_refused_before_anything_is_computed(
+    package: Path, store: Store
+) -> None:
     alone = halp.open_source(store.path).labelled(np.zeros(len(store), dtype=np.int64), ["kick"])
     with pytest.raises(
         InputError, match="all labels are 'kick', and one class cannot be told from anything else; label"
@@ -159,7 +172,10 @@ def test_a_model_of_a_single_class_is_refused_before_anything_is_computed(packag
 def test_windows_unlike_those_of_the_fit_are_said(model: Path) -> None:
     fitted = load_model(model)
     assert notes(fitted, fitted.cutting) == []
-    assert "fitted on whole clips and is used on windows of 2 s" in notes(fitted, WindowSettings(2.0, 0.5, 30.0))[0]
+    assert (
+        "fitted on whole clips and is used on windows of 2 s"
+        in notes(fitted, WindowSettings(2.0, 0.5, 30.0))[0]
+    )
     assert "--reject" in notes(fitted, fitted.cutting, 1e-6)[0]
 
 
@@ -220,7 +236,9 @@ def test_fine_tuned_model_is_the_network_with_its_head(
 
     monkeypatch.setattr(tuning, "train", noting)
     before = [parameter.clone() for parameter in encoder.parameters()]
-    made = finetune(encoder, labelled, settings=FinetuneSettings(epochs=6, learning_rate=0.05), progress=False)
+    made = finetune(
+        encoder, labelled, settings=FinetuneSettings(epochs=6, learning_rate=0.05), progress=False
+    )
     assert all(torch.equal(one, other) for one, other in zip(before, encoder.parameters()))
     assert len(networks) == 2
     assert made.assessment["encoder"]["recordings"] < sum(made.labelled.values())

@@ -1,4 +1,6 @@
-"""Clinical angles of postures that were made by turning one limb at a time, in any heading and any coordinates."""
+"""Clinical angles of postures that were made by turning one limb at a time, in any heading and any
+coordinates.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def turned(axis: str, degrees: float) -> np.ndarray:
 
 
 def posed(parts: dict[str, tuple[str, str, float]], world: np.ndarray | None = None) -> Poses:
-    """The upright body with joints turned: joint → (about which joint, axis, degrees); then the whole of it by `world`."""
+    """The upright body with joints turned: joint → (about which joint, axis, degrees); then the whole of it
+    by `world`.
+    """
     places = {name: np.array(place, dtype=float) for name, place in UPRIGHT.items()}
     for name, (about, axis, degrees) in parts.items():
         places[name] = places[about] + turned(axis, degrees) @ (places[name] - np.array(UPRIGHT[about])) \
@@ -60,8 +64,12 @@ def test_upright_is_zero_and_each_limb_has_its_sign(world: np.ndarray) -> None:
     assert one("knee_flexion_left", leg) == pytest.approx(0, abs=1e-5)
     back = {f"{part}_right": ("hip_right", "x", -25.0) for part in LEG}
     assert one("hip_flexion_right", back) == pytest.approx(-25)
-    assert one("hip_abduction_left", {f"{part}_left": ("hip_left", "z", -30.0) for part in LEG}) == pytest.approx(30)
-    assert one("hip_abduction_right", {f"{part}_right": ("hip_right", "z", 30.0) for part in LEG}) == pytest.approx(30)
+    assert one(
+        "hip_abduction_left", {f"{part}_left": ("hip_left", "z", -30.0) for part in LEG}
+    ) == pytest.approx(30)
+    assert one(
+        "hip_abduction_right", {f"{part}_right": ("hip_right", "z", 30.0) for part in LEG}
+    ) == pytest.approx(30)
     shank = {f"{part}_left": ("knee_left", "x", -70.0) for part in ("ankle", "heel", "foot")}
     assert one("knee_flexion_left", shank) == pytest.approx(70)
     foot = {f"{part}_left": ("ankle_left", "x", 15.0) for part in ("heel", "foot")}
@@ -105,7 +113,11 @@ def test_rows_say_zero_sign_unit_smoothing_and_why_there_is_no_interval() -> Non
 def test_two_dimensions_have_the_angles_of_the_picture_only() -> None:
     poses = posed({f"{part}_left": ("hip_left", "x", 40.0) for part in LEG})
     flat = Poses(
-        "p", 0, np.stack([-poses.joints[..., 2], -poses.joints[..., 1]], -1), topology_for(list(UPRIGHT), 2), 30.0
+        "p",
+        0,
+        np.stack([-poses.joints[..., 2], -poses.joints[..., 1]], -1),
+        topology_for(list(UPRIGHT), 2),
+        30.0,
     )
     angles = clinical_angles(flat)
     assert angles["hip_flexion_left"] == pytest.approx(40, abs=1e-6)

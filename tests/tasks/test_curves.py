@@ -1,4 +1,6 @@
-"""Curves over cycles, and the cluster permutation test against brute force, its error rate, and spm1d if it exists."""
+"""Curves over cycles, and the cluster permutation test against brute force, its error rate, and spm1d if it
+exists.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_two_groups_have_the_p_values_of_all_exchanges() -> None:
     assert found["exact"]
     assert found["permutations"] == 70
     assert [c["mass"] for c in found["clusters"]] == pytest.approx(expected)
-    assert [c["p"] for c in found["clusters"]] == pytest.approx([np.mean(np.array(null) >= m - 1e-9) for m in expected])
+    assert [c["p"] for c in found["clusters"]] == pytest.approx(
+        [np.mean(np.array(null) >= m - 1e-9) for m in expected]
+    )
 
 
 def test_paired_curves_have_the_p_values_of_all_signs() -> None:
@@ -62,12 +66,17 @@ def test_paired_curves_have_the_p_values_of_all_signs() -> None:
     found = cluster_permutation(one, other, paired=True)
     limit = stats.t.ppf(0.975, 5)
     null = [
-        max(masses(stats.ttest_1samp((one - other) * np.array(signs)[:, None], 0).statistic, limit), default=0.0)
+        max(
+            masses(stats.ttest_1samp((one - other) * np.array(signs)[:, None], 0).statistic, limit),
+            default=0.0,
+        )
         for signs in product((1, -1), repeat=6)
     ]
     expected = masses(stats.ttest_rel(one, other).statistic, limit)
     assert found["permutations"] == 64
-    assert [c["p"] for c in found["clusters"]] == pytest.approx([np.mean(np.array(null) >= m - 1e-9) for m in expected])
+    assert [c["p"] for c in found["clusters"]] == pytest.approx(
+        [np.mean(np.array(null) >= m - 1e-9) for m in expected]
+    )
 
 
 def test_random_permutations_come_near_to_all_of_them() -> None:
@@ -92,7 +101,8 @@ def test_the_order_of_people_and_the_name_of_a_group_do_not_matter() -> None:
 def test_false_alarms_anywhere_in_the_curve_stay_at_five_per_cent(paired: bool) -> None:
     rng = np.random.default_rng(4)
     alarms = [
-        cluster_permutation(smooth(rng, 7, 30), smooth(rng, 7, 30), paired=paired, resamples=128, seed=n)["p"] <= 0.05
+        cluster_permutation(smooth(rng, 7, 30), smooth(rng, 7, 30), paired=paired, resamples=128, seed=n)["p"]
+        <= 0.05
         for n in range(200)
     ]
     assert 0.005 <= np.mean(alarms) <= 0.095
@@ -130,15 +140,21 @@ def test_sides_are_compared_within_people_and_groups_between_them() -> None:
     def cycle(person: int, side: str, shift: float) -> Cycle:
         return Cycle("r", f"p{person}", 0, 1, side, 40 + shift + person + rng.normal(0, 0.5, 101))
 
-    cycles = [cycle(person, side, 5.0 * (side == "left")) for person in range(8) for side in ("left", "right")]
+    cycles = [
+        cycle(person, side, 5.0 * (side == "left")) for person in range(8) for side in ("left", "right")
+    ]
     test = _compare(cycles, [c.side for c in cycles], ["left", "right"], "side", 9999, 0)
     assert test is not None
     assert (test["people"], test["p"]) == ([8, 8], pytest.approx(2 / 256))
-    # between people the difference of 5 drowns in nothing, since people differ by 1 each only; one person in both is refused
+    # between people the difference of 5 drowns in nothing, since people differ by 1 each only; one person in
+    # both is refused
     with pytest.raises(InputError, match="groups need different people"):
         _compare(cycles, [c.side for c in cycles], ["left", "right"], "group", 99, 0)
     alone = [c for c in cycles if c.person == "p0"]
-    assert "2 or more people" in _compare(alone, [c.side for c in alone], ["left", "right"], "side", 99, 0)["reason"]
+    assert (
+        "2 or more people"
+        in _compare(alone, [c.side for c in alone], ["left", "right"], "side", 99, 0)["reason"]
+    )
 
 
 def test_the_command_compares_the_sides_of_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,11 +162,24 @@ def test_the_command_compares_the_sides_of_people(tmp_path: Path, capsys: pytest
         poses, _, _ = walk(seconds=8, fps=50, cycle=1.0 + 0.05 * number, noise=0.002, seed=number)
         write_poses([replace(poses, recording=f"w{number}")], tmp_path / "trc", "trc")
     main(
-        ["curves", str(tmp_path / "trc"), "knee_flexion", "--by", "side", "--json", "--html", str(tmp_path / "c.html")]
+        [
+            "curves",
+            str(tmp_path / "trc"),
+            "knee_flexion",
+            "--by",
+            "side",
+            "--json",
+            "--html",
+            str(tmp_path / "c.html"),
+        ]
     )
     found = json.loads(capsys.readouterr().out)
     assert [group["group"] for group in found["groups"]] == ["left", "right"]
     assert [group["people"] for group in found["groups"]] == [3, 3]
     assert found["test"]["permutations"] == 8
-    assert all(low <= mean <= high for g in found["groups"] for low, mean, high in zip(g["low"], g["mean"], g["high"]))
+    assert all(
+        low <= mean <= high
+        for g in found["groups"]
+        for low, mean, high in zip(g["low"], g["mean"], g["high"])
+    )
     assert "Difference" in (tmp_path / "c.html").read_text()

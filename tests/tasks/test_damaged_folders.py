@@ -1,4 +1,6 @@
-"""Whatever stands in the JSON of a package or a model: it loads as it was, or it is refused in one sentence."""
+"""Whatever stands in the JSON of a package or a model: it loads as it was, or it is refused in one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,34 @@ from halp.encoders.pretrained import PretrainedEncoder, load_package
 from halp.tasks.classifier import fit_classifier
 from halp.tasks.model_folder import Model, load_model, save_model
 
-STRANGE = (None, True, -1, 0, 2**70, 1.5, 1e308, float("nan"), "", "x", "../../etc", [], [[]], {}, {"x": 1}, ["x", 1])
+STRANGE = (
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1.5,
+    1e308,
+    float("nan"),
+    "",
+    "x",
+    "../../etc",
+    [],
+    [[]],
+    {},
+    {"x": 1},
+    ["x", 1],
+)
 
 
 def paths(data: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Places of all values in nested data; of a long list the first two."""
     entries = (
-        list(data.items()) if isinstance(data, dict) else list(enumerate(data))[:2] if isinstance(data, list) else []
+        list(data.items())
+        if isinstance(data, dict)
+        else list(enumerate(data))[:2]
+        if isinstance(data, list)
+        else []
     )
     for key, value in entries:
         yield (*here, key)
@@ -65,7 +88,12 @@ def test_packages_with_strange_values_are_refused(package: Path, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [(("encoder", "layers"), 20_000), (("encoder", "layers"), 10**7), (("frames",), 10_000), (("persons",), 1_000)],
+    [
+        (("encoder", "layers"), 20_000),
+        (("encoder", "layers"), 10**7),
+        (("frames",), 10_000),
+        (("persons",), 1_000),
+    ],
 )
 def test_packages_of_impossible_size_are_refused_before_anything_is_built(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: tuple[str, ...], value: int

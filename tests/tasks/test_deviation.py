@@ -1,4 +1,6 @@
-"""Deviation: percentiles of held-out people are uniform, unusual people stand out, with the joint and the moment."""
+"""Deviation: percentiles of held-out people are uniform, unusual people stand out, with the joint and the
+moment.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from halp.tasks.deviation import Windows, deviation, make_reference, resampled_p
 
 
 def people(count: int, seed: int, *, odd: float = 0.0, name: str = "p", windows: int = 8) -> Windows:
-    """Windows whose vectors and poses vary from person to person; `odd` moves joint 2 and vectors of the last half."""
+    """Windows whose vectors and poses vary from person to person; `odd` moves joint 2 and vectors of the last
+    half.
+    """
     rng = np.random.default_rng(seed)
     vectors, poses, names = [], [], []
     for number in range(count):
@@ -32,7 +36,9 @@ def people(count: int, seed: int, *, odd: float = 0.0, name: str = "p", windows:
     start = np.tile(np.arange(windows, dtype=float), count)
     shape = np.array(poses, dtype=np.float32)
     joints = ("hip_left", "knee_left", "ankle_left")
-    return Windows([f"{n}-visit" for n in names], names, start, start + 1, np.array(vectors, np.float32), shape, joints)
+    return Windows(
+        [f"{n}-visit" for n in names], names, start, start + 1, np.array(vectors, np.float32), shape, joints
+    )
 
 
 def test_percentiles_of_held_out_people_are_uniform() -> None:
@@ -107,7 +113,10 @@ def test_other_actions_of_utkinect_are_unlike_its_walks(shared: Path) -> None:
     clips = [data["joints"][a:b] for a, b in pairwise(data["offsets"])]
     table = halp.embed_table("halp-base", clips, topology="kinect-v1", cache=False, progress=False)
     poses = resampled_poses(clips)
-    names, subjects = np.array([f"r{n}" for n in range(len(clips))]), np.array([f"s{s}" for s in data["subjects"]])
+    names, subjects = (
+        np.array([f"r{n}" for n in range(len(clips))]),
+        np.array([f"s{s}" for s in data["subjects"]]),
+    )
 
     def windows(rows: np.ndarray) -> Windows:
         people = subjects[rows].tolist()

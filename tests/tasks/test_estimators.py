@@ -1,4 +1,6 @@
-"""The estimators keep scikit-learn's contract and work in its pipelines on lists of arrays of unequal length."""
+"""The estimators keep scikit-learn's contract and work in its pipelines on lists of arrays of unequal
+length.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Events: what they refuse, how bouts are merged, how recordings are matched, and every format there and back."""
+"""Events: what they refuse, how bouts are merged, how recordings are matched, and every format there and
+back.
+"""
 
 from __future__ import annotations
 
@@ -103,8 +105,8 @@ def test_both_tables_of_boris_are_read(tmp_path: Path) -> None:
     assert "1 point event, which has no duration, was" in notes[0]
     aggregated = tmp_path / "aggregated.csv"
     aggregated.write_text(
-        "Observation id;Media duration (s);Subject;Behavior;Behavior type;Start (s);Stop (s);Media file name\n"
-        "obs;30;Ann;sit;STATE;0.5;2.5;films/v2.avi\nobs;30;Ann;cough;POINT;1;1;films/v2.avi\n"
+        "Observation id;Media duration (s);Subject;Behavior;Behavior type;Start (s);Stop (s);Media file"
+        " name\nobs;30;Ann;sit;STATE;0.5;2.5;films/v2.avi\nobs;30;Ann;cough;POINT;1;1;films/v2.avi\n"
     )
     events, _ = read_events(aggregated)
     assert list(events) == [Event("v2", 0.5, 2.5, "sit", "Ann")]
@@ -188,7 +190,9 @@ def test_bouts_join_over_short_gaps_but_not_over_other_labels() -> None:
 
 
 def test_recordings_are_matched_by_stem_and_the_rest_is_named() -> None:
-    events = Events([Event("Visit1.MP4", 0, 1, "x"), Event("gone.mp4", 0, 1, "x"), Event("b/c.eaf", 0, 1, "x")])
+    events = Events(
+        [Event("Visit1.MP4", 0, 1, "x"), Event("gone.mp4", 0, 1, "x"), Event("b/c.eaf", 0, 1, "x")]
+    )
     matched, missed, without = events.matched(["poses/visit1.bvh", "c", "d"])
     assert sorted(e.recording for e in matched) == ["c", "poses/visit1.bvh"]
     assert (missed, without) == (["gone.mp4"], ["d"])
@@ -197,13 +201,21 @@ def test_recordings_are_matched_by_stem_and_the_rest_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("x.csv", "recording,start,stop,label\na,0,1:30,walk\n", "line 2, column stop: '1:30' is a time of day"),
+        (
+            "x.csv",
+            "recording,start,stop,label\na,0,1:30,walk\n",
+            "line 2, column stop: '1:30' is a time of day",
+        ),
         ("x.csv", "recording,start,stop,label\na,0,soon,walk\n", "'soon' is not a number"),
         ("x.csv", "who,when\na,0\n", "neither of events nor of BORIS"),
         ("x.csv", "Time,Subject,Behavior,Status\n1,,walk,STOP\n", "'walk' stops without a start"),
         ("x.csv", "Time,Subject,Behavior,Status\n1,,walk,START\n", "'walk' starts and never stops"),
         ("x.csv", "recording,start,stop,label\na,0,1_0,walk\n", "'1_0' is not a number"),
-        ("x.csv", "recording,start,stop,label,label\na,0,1,walk,run\n", "line 1: column 'label' is there twice"),
+        (
+            "x.csv",
+            "recording,start,stop,label,label\na,0,1,walk,run\n",
+            "line 1: column 'label' is there twice",
+        ),
         ("x.csv", "recording,start,stop,label\na,0,1,wa\0lk\n", "NUL"),
         ("x.TextGrid", 'File type = "ooTextFile"\n"TextGrid"\n0\n1\n1e999\n', "not a TextGrid"),
         ("x.eaf", '<?xml version="1.0" encoding="UTF-7"?><a/>', "save it as UTF-8|not XML"),
@@ -272,9 +284,15 @@ def test_frames_of_sleap_become_seconds_of_its_films(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"type": [1, 7, 1]}, "event 2"), ({"video": [0, 0]}, "do not fit"), ({"start_frame": None}, "do not fit")],
+    [
+        ({"type": [1, 7, 1]}, "event 2"),
+        ({"video": [0, 0]}, "do not fit"),
+        ({"start_frame": None}, "do not fit"),
+    ],
 )
-def test_events_of_sleap_that_cannot_be_are_refused(changes: dict[str, object], words: str, tmp_path: Path) -> None:
+def test_events_of_sleap_that_cannot_be_are_refused(
+    changes: dict[str, object], words: str, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=words):
         read_events(_slp(tmp_path / "labels.slp", **changes))
 
@@ -298,13 +316,18 @@ def test_tables_with_tabs_and_tables_of_boris_by_name(tmp_path: Path) -> None:
     assert list(read_events(path)[0]) == list(events)
     table = tmp_path / "boris.csv"
     table.write_text("Observation id,Subject,Behavior,Start (s),Stop (s)\no1,No focal subject,walk,1.0,2.5\n")
-    assert list(read_events(table, "boris")[0]) == list(read_events(table)[0]) == [Event("o1", 1.0, 2.5, "walk")]
+    assert (
+        list(read_events(table, "boris")[0]) == list(read_events(table)[0]) == [Event("o1", 1.0, 2.5, "walk")]
+    )
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_decimal_commas_are_read_where_commas_do_not_separate(tmp_path: Path, separator: str) -> None:
     path = tmp_path / "german.csv"
-    rows = [["recording", "start", "stop", "label", "score", "dose"], ["a", "0,25", "1,5", "1,2", "0,75", "2,5"]]
+    rows = [
+        ["recording", "start", "stop", "label", "score", "dose"],
+        ["a", "0,25", "1,5", "1,2", "0,75", "2,5"],
+    ]
     path.write_text("\n".join(separator.join(row) for row in rows) + "\n")
     (event,) = read_events(path)[0]
     assert (event.start, event.stop, event.score) == (0.25, 1.5, 0.75)

@@ -35,14 +35,18 @@ def copied(package: Path, target: Path, **changes: object) -> Path:
     return target
 
 
-def test_package_gives_the_same_features_and_facts(encoder: PretrainedEncoder, package: Path, store: Store) -> None:
+def test_package_gives_the_same_features_and_facts(
+    encoder: PretrainedEncoder, package: Path, store: Store
+) -> None:
     loaded = halp.load_encoder(package)
     clips = torch.randn(3, 16, 2, 25, 3)
     assert torch.equal(loaded(clips), encoder(clips))
     assert not loaded.training
     for fact in ("topology", "stream", "persons", "frames", "normalisation", "architecture"):
         assert getattr(loaded, fact) == getattr(encoder, fact), fact
-    assert np.array_equal(halp.embed(loaded, store, progress=False), halp.embed(encoder, store, progress=False))
+    assert np.array_equal(
+        halp.embed(loaded, store, progress=False), halp.embed(encoder, store, progress=False)
+    )
 
 
 def test_package_holds_no_twin_queue_optimiser_or_path(package: Path) -> None:
@@ -80,7 +84,9 @@ def test_export_of_a_package_equals_it(package: Path, tmp_path: Path) -> None:
         ({"weights": None}, "hash"),
     ],
 )
-def test_changed_config_is_refused(package: Path, tmp_path: Path, changes: dict[str, object], words: str) -> None:
+def test_changed_config_is_refused(
+    package: Path, tmp_path: Path, changes: dict[str, object], words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         halp.load_encoder(copied(package, tmp_path / "changed", **changes))
 
@@ -158,7 +164,9 @@ LAYOUTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout"), LAYOUTS)
-def test_one_file_prepares_encodes_and_classifies_as_the_library(name: str, layout: str, tmp_path: Path) -> None:
+def test_one_file_prepares_encodes_and_classifies_as_the_library(
+    name: str, layout: str, tmp_path: Path
+) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     topology = get_topology(layout)
     clips, labels = moving_clips(topology, 24), np.arange(24) % 3
@@ -176,7 +184,9 @@ def test_one_file_prepares_encodes_and_classifies_as_the_library(name: str, layo
         for clip in [*clips[:6], *moving_clips(topology, 12, seed=1, damaged=True)]:
             probabilities, rejected = session.run(None, {"points": clip[None]})
             (answer,) = halp.classify_predict(model, clip, topology=layout, cache=False, progress=False)
-            wanted = model.classifier.predict(halp.embed(model.encoder, clip, topology=layout, progress=False))
+            wanted = model.classifier.predict(
+                halp.embed(model.encoder, clip, topology=layout, progress=False)
+            )
             np.testing.assert_allclose(probabilities, wanted.probabilities, atol=1e-4)
             assert bool(rejected[0]) is (answer.more["best"] is None or answer.more["rejected"])
             if answer.more["best"] is not None:
@@ -203,7 +213,10 @@ def test_one_file_holds_an_adapted_classifier_and_mirror_images(sides: str, tmp_
     model = halp.classify_fit(encoder, source, kind="prototypes", rejection_rate=0.2, progress=False)
     axes = np.linalg.qr(np.random.default_rng(0).normal(size=(encoder.output_size, 3)))[0].astype(np.float32)
     head = replace(
-        model.classifier.head, candidate=Candidate("adapted"), axes=axes, left=np.array([0.1, 0.2, 0.3], np.float32)
+        model.classifier.head,
+        candidate=Candidate("adapted"),
+        axes=axes,
+        left=np.array([0.1, 0.2, 0.3], np.float32),
     )
     model = replace(model, classifier=replace(model.classifier, head=head))
     assert write_onnx(model, tmp_path / "model.onnx")["largest_difference"] < 1e-5
@@ -216,11 +229,19 @@ def test_export_of_a_model_keeps_its_classifier(tmp_path: Path) -> None:
     made = export(halp.save_model(model, tmp_path / "model"), tmp_path / "out")
     assert halp.load_model(made).classifier.classes == ("a", "b")
     card = (made / "README.md").read_text()
-    for words in ("Intended use and limits", "apache-2.0", "CMU motion capture", "halp-base release", "| a | 3 |"):
+    for words in (
+        "Intended use and limits",
+        "apache-2.0",
+        "CMU motion capture",
+        "halp-base release",
+        "| a | 3 |",
+    ):
         assert words in card
 
 
-def test_export_to_onnx_says_nothing(package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_export_to_onnx_says_nothing(
+    package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     made = export(package, tmp_path / "package", onnx=True)
     assert json.loads((made / "config.json").read_text())["onnx"]["largest_difference"] < 1e-4

@@ -1,4 +1,6 @@
-"""A folder of recordings becomes segments, statistics and files of other programs; labelled spans train a classifier."""
+"""A folder of recordings becomes segments, statistics and files of other programs; labelled spans train a
+classifier.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, clips = tmp_path_factory.mktemp("recordings"), []
     for number in range(6):
         parts = [
-            synthetic_exercise(name, 2, 30 + number, pauses=False, partial=False).frames for name in ("squat", "kick")
+            synthetic_exercise(name, 2, 30 + number, pauses=False, partial=False).frames
+            for name in ("squat", "kick")
         ]
         frames = np.concatenate([parts[0], np.zeros((60, *parts[0].shape[1:]), dtype=np.float32), parts[1]])
         clip = Clip(frames, f"visit-{number}", subject=number + 1, fps=30.0)
@@ -89,7 +92,9 @@ def test_segments_become_a_page_of_statistics_and_files_of_boris_and_elan(
     marks = project["observations"]["visit-0"]["events"]
     assert len(marks) % 2 == 0
     document = pympi.Elan.Eaf(str(tmp_path / "elan" / "visit-0.eaf"))
-    annotations = [row for tier in document.get_tier_names() for row in document.get_annotation_data_for_tier(tier)]
+    annotations = [
+        row for tier in document.get_tier_names() for row in document.get_annotation_data_for_tier(tier)
+    ]
     assert len(annotations) == len(marks) // 2
     assert NOBODY in {row[2] for row in annotations}
     assert openpyxl.load_workbook(tmp_path / "books" / "visit-0.xlsx").active.max_row == 1 + len(marks)
@@ -122,7 +127,9 @@ def test_labelled_spans_of_another_program_train_a_classifier(
     main(["classify", "predict", str(model), str(folder), "--reject", "none", "--json"])
     answers = [answer for answer in json.loads(capsys.readouterr().out) if "state" not in answer]
     assert {answer["label"] for answer in answers} == {"squat", "kick"}
-    truth = {event.recording.removesuffix(".mp4"): event.stop for event in spans(folder) if event.label == "squat"}
+    truth = {
+        event.recording.removesuffix(".mp4"): event.stop for event in spans(folder) if event.label == "squat"
+    }
     right = [(a["label"] == "squat") == (a["end"] <= truth[a["name"]] + 0.5) for a in answers]
     assert np.mean(right) > 0.9  # of the windows it was fitted on
 
@@ -163,6 +170,7 @@ def test_motifs_and_deviation_commands_answer(
     assert [row["people"] for row in rows] == [5] * 6
     assert all(row["other_windows"][0]["window"] == 1.0 for row in rows)
     assert all(
-        set(row["reference"]) == {"lowest", "median", "highest"} and row["unlike"] in (True, False) for row in rows
+        set(row["reference"]) == {"lowest", "median", "highest"} and row["unlike"] in (True, False)
+        for row in rows
     )
     assert "not a diagnosis" in page.read_text()

@@ -1,4 +1,6 @@
-"""Gait against walking that was made with known contacts, lengths and asymmetry, and against steps counted by hand."""
+"""Gait against walking that was made with known contacts, lengths and asymmetry, and against steps counted by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,17 @@ def test_contacts_and_toe_offs_are_those_that_made_the_walk(how: dict[str, float
     slack = 0.04 if poses.fps > 60 else 0.07
     for side in ("left", "right"):
         # the first and the last may be cut off by the ends of the recording
-        assert found.contacts[side][1:-1] == pytest.approx(contacts[side][: len(found.contacts[side])][1:-1], abs=slack)
+        assert found.contacts[side][1:-1] == pytest.approx(
+            contacts[side][: len(found.contacts[side])][1:-1], abs=slack
+        )
         near = [np.abs(found.toe_offs[side] - time).min() for time in lifts[side][1:-1]]
         assert max(near) < slack
 
 
 def test_measures_of_a_lame_walk_are_those_that_made_it() -> None:
-    """Left steps are longer in time: the right foot comes 0.42 cycles after the left one, the left 0.58 after the right."""
+    """Left steps are longer in time: the right foot comes 0.42 cycles after the left one, the left 0.58 after
+    the right.
+    """
     poses, _, _ = walk(late=0.42, cycle=1.2, speed=1.1)
     found = find_gait(poses).to_json()
     measures = found["measures"]
@@ -78,7 +84,9 @@ def test_standing_has_no_strides_and_a_body_without_feet_is_refused() -> None:
     still = replace(poses, joints=np.repeat(poses.joints[:1], 300, axis=0))
     assert find_gait(still).strides == []
     assert find_gait(still).to_json()["cadence"] is None
-    arms = Poses("a", 0, np.ones((60, 3, 3)), topology_for(["hip_left", "hip_right", "shoulder_left"], 3), 30.0)
+    arms = Poses(
+        "a", 0, np.ones((60, 3, 3)), topology_for(["hip_left", "hip_right", "shoulder_left"], 3), 30.0
+    )
     with pytest.raises(InputError, match="lacks hips or ankles of both sides"):
         find_gait(arms)
 

@@ -1,4 +1,6 @@
-"""Packages travel to a hub and back unchanged; what does not fit stays outside. The hub is a server on this machine."""
+"""Packages travel to a hub and back unchanged; what does not fit stays outside. The hub is a server on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,12 @@ def short(handler: BaseHTTPRequestHandler, content: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [(endless, "longer than the"), (compressed, "is compressed"), (slow, "too slowly"), (short, "ended after 100")],
+    [
+        (endless, "longer than the"),
+        (compressed, "is compressed"),
+        (slow, "too slowly"),
+        (short, "ended after 100"),
+    ],
 )
 def test_a_server_that_sends_something_else_than_it_declared_is_refused(
     hub: Hub, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, words: str

@@ -1,4 +1,6 @@
-"""Segments and motifs of many recordings: time and memory grow with the windows, not with windows times recordings."""
+"""Segments and motifs of many recordings: time and memory grow with the windows, not with windows times
+recordings.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,17 @@ def table_of(recordings: int, windows: int = 17) -> FeatureTable:
     rows["start"] = np.tile(np.arange(windows) * 0.5, recordings)
     rows["stop"], rows["seen"] = rows["start"] + 2, 1
     absences = [(place, 3.0, 4.0) for place in range(recordings)]
-    return FeatureTable(np.zeros((len(rows), 2), np.float32), rows, [str(n) for n in range(recordings)], (), absences)
+    return FeatureTable(
+        np.zeros((len(rows), 2), np.float32), rows, [str(n) for n in range(recordings)], (), absences
+    )
 
 
 def test_rows_of_a_recording_are_found_in_any_order() -> None:
     table = table_of(5, 3)
     mixed = np.random.default_rng(0).permutation(15)
-    shuffled = FeatureTable(table.vectors, table.rows[mixed], [*table.recordings, "nothing in it"], (), table.absences)
+    shuffled = FeatureTable(
+        table.vectors, table.rows[mixed], [*table.recordings, "nothing in it"], (), table.absences
+    )
     for number, rows in enumerate(shuffled.rows_by_recording()):
         np.testing.assert_array_equal(rows, np.flatnonzero(shuffled.recording == number))
     assert (shuffled.absent(2), shuffled.absent(5)) == ([(3.0, 4.0)], [])

@@ -1,4 +1,6 @@
-"""Motifs: known states are found with their durations, kept in a file and applied to new recordings; chance is measured."""
+"""Motifs: known states are found with their durations, kept in a file and applied to new recordings; chance
+is measured.
+"""
 
 from __future__ import annotations
 

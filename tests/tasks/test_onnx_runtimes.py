@@ -1,4 +1,6 @@
-"""One ONNX file gives the library's answers in onnxruntime for Python, Node and the browser's WebAssembly, for five layouts."""
+"""One ONNX file gives the library's answers in onnxruntime for Python, Node and the browser's WebAssembly,
+for five layouts.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,24 @@ COUNT = int(os.environ.get("HALP_ONNX_CLIPS", "40"))  # clips per layout
 
 @pytest.fixture(scope="session")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with onnxruntime-node and onnxruntime-web; `HALP_NODE_MODULES` names one that is there already."""
+    """A folder with onnxruntime-node and onnxruntime-web; `HALP_NODE_MODULES` names one that is there
+    already.
+    """
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("Node is not installed")
     given = os.environ.get("HALP_NODE_MODULES")
     if given:
         return Path(given)
     folder = tmp_path_factory.mktemp("node")
-    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "onnxruntime-node", "onnxruntime-web"]
+    command = [
+        "npm",
+        "install",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "onnxruntime-node",
+        "onnxruntime-web",
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     if done.returncode:
         pytest.skip(f"npm cannot install onnxruntime: {done.stderr.strip()[-200:]}")
@@ -45,7 +57,9 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=list(LAYOUTS))
-def answered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model, str]:
+def answered(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Model, str]:
     """A folder with a model file and clips, the model, and the layout."""
     layout, encoder = request.param, LAYOUTS[request.param]
     topology = get_topology(layout)

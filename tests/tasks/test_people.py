@@ -37,7 +37,9 @@ def body(left: float, top: float, right: float, bottom: float) -> Any:
 
 @pytest.fixture
 def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four seconds: a child throughout, an adult on the left from 1.0 to 2.5 s, and a false detection for two frames."""
+    """Four seconds: a child throughout, an adult on the left from 1.0 to 2.5 s, and a false detection for two
+    frames.
+    """
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HALP_POSE_MODEL", raising=False)
     path = tmp_path / "visit.mp4"
@@ -90,7 +92,9 @@ def test_angles_and_repetitions_have_a_row_per_person(film: Path, capsys: Any) -
 
 def test_when_each_person_is_seen_is_written_as_events(film: Path, tmp_path: Path) -> None:
     events = halp.people(film).events()
-    assert [(e.recording, round(e.start, 3), round(e.stop, 3), e.label, e.more["person"]) for e in events] == [
+    assert [
+        (e.recording, round(e.start, 3), round(e.stop, 3), e.label, e.more["person"]) for e in events
+    ] == [
         ("visit#1", 0.0, 4.0, "seen", 1),
         ("visit#2", 1.0, 2.5, "seen", 2),
     ]
@@ -117,7 +121,9 @@ def test_a_person_who_is_found_twice_is_one_person(film: Path) -> None:
     landmarks = people.landmarks
     twice = body(102, 65, 118, 108)
     twice[:, :2] = twice[::-1, :2]
-    image = np.concatenate([np.insert(landmarks.image[rows], 1, twice, axis=0) for rows in landmarks.frames()])
+    image = np.concatenate(
+        [np.insert(landmarks.image[rows], 1, twice, axis=0) for rows in landmarks.frames()]
+    )
     doubled = replace(landmarks, people=landmarks.people + 1, image=image, world=image / 100)
     assert [one.number for one in find_people(doubled)] == [1, 2]
     assert [one.share for one in find_people(doubled)] == [1.0, 0.375]

@@ -20,7 +20,9 @@ from halp.tasks.pose_tracks import Poses
 NAMES = ["hip_left", "hip_right", "knee_left", "knee_right"]
 
 
-def person(recording: str = "visit 1/walk", subject: str = "P-01", number: int = 0, dimensions: int = 3) -> Poses:
+def person(
+    recording: str = "visit 1/walk", subject: str = "P-01", number: int = 0, dimensions: int = 3
+) -> Poses:
     rng = np.random.default_rng(number)
     joints = rng.normal(size=(20, 4, dimensions))
     joints[5, 1] = np.nan
@@ -36,7 +38,9 @@ def test_bids_has_every_position_with_its_channel(tmp_path: Path) -> None:
         "sub-P01_task-visit2walk_tracksys-pose_run-01_motion.tsv",
     ]
     rows = [line.split("\t") for line in paths[0].read_text().splitlines()]
-    found = np.array([[np.nan if cell == "n/a" else float(cell) for cell in row] for row in rows]).reshape(20, 4, 3)
+    found = np.array([[np.nan if cell == "n/a" else float(cell) for cell in row] for row in rows]).reshape(
+        20, 4, 3
+    )
     np.testing.assert_allclose(found, people[0].joints, atol=1e-6)
     with open(str(paths[0]).replace("_motion.tsv", "_channels.tsv")) as file:
         channels = list(csv.DictReader(file, delimiter="\t"))
@@ -58,7 +62,9 @@ def test_the_validator_of_bids_finds_no_error(tmp_path: Path) -> None:
     if validator is None:
         pytest.skip("bids-validator-deno is not installed; name it with BIDS_VALIDATOR")
     write_poses([person(), person("visit 2/walk"), person("b", "", dimensions=2)], tmp_path / "set", "bids")
-    done = subprocess.run([validator, "--json", str(tmp_path / "set")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [validator, "--json", str(tmp_path / "set")], capture_output=True, text=True, check=False
+    )
     issues = json.loads(done.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 

@@ -26,13 +26,17 @@ def poses_of(clip: Clip) -> Poses:
     return Poses(clip.name, 0, joints, KINECT_V2, clip.fps)
 
 
-@pytest.mark.parametrize(("action", "count"), [("squat", 3), ("kick", 5), ("jump", 4), ("pick up", 2), ("throw", 6)])
+@pytest.mark.parametrize(
+    ("action", "count"), [("squat", 3), ("kick", 5), ("jump", 4), ("pick up", 2), ("throw", 6)]
+)
 def test_made_exercises_with_pauses_and_partial_ends_are_counted(action: str, count: int) -> None:
     for seed in (101, 102):
         assert find_repetitions(poses_of(synthetic_exercise(action, count, seed))).count == count, seed
 
 
-def squats(durations: list[float], *, pause: float = 0.5, cut: int = 0, depths: list[float] | None = None) -> Poses:
+def squats(
+    durations: list[float], *, pause: float = 0.5, cut: int = 0, depths: list[float] | None = None
+) -> Poses:
     """Exact squats of given durations and depths; `cut` frames are missing at the start and at the end."""
     parts, fps = [], 30.0
     for duration, depth in zip(durations, depths or [1.0] * len(durations)):
@@ -115,7 +119,9 @@ def test_smoothness_falls_where_a_movement_stops_and_starts() -> None:
 
 @pytest.mark.heavy
 def test_real_trials_joined_to_one_recording_are_counted(shared: Path) -> None:
-    """Squats and arm curls of UTD-MHAD: each trial is one repetition, four trials of one person in a row are four."""
+    """Squats and arm curls of UTD-MHAD: each trial is one repetition, four trials of one person in a row are
+    four.
+    """
     file = shared / "data" / "utd-mhad.npz"
     if not file.is_file():
         pytest.skip(f"there is no '{file}'")
@@ -136,7 +142,9 @@ def test_real_trials_joined_to_one_recording_are_counted(shared: Path) -> None:
         assert result.count == len(rows), name
 
 
-def test_repetitions_command_writes_events_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repetitions_command_writes_events_and_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     poses = squats([1.2, 1.5, 1.8])
     clip = Clip(poses.joints[:, None] + 3, "s", fps=30.0)
     write_interchange([replace(clip, extra=span_columns(clip))], tmp_path / "s.npz", topology=poses.topology)
@@ -167,7 +175,9 @@ def test_a_cycle_goes_from_start_to_start_and_pauses_are_apart() -> None:
 
 
 def test_repetitions_of_a_chosen_angle_or_joint_are_its_own() -> None:
-    """Both knees bend together, and the right arm swings three times in between: each is counted by itself."""
+    """Both knees bend together, and the right arm swings three times in between: each is counted by
+    itself.
+    """
     poses = squats([1.0] * 5, pause=0.6)
     names = [*poses.topology.joints, "shoulder_right", "elbow_right", "wrist_right"]
     time = np.arange(len(poses.joints)) / poses.fps
@@ -176,7 +186,9 @@ def test_repetitions_of_a_chosen_angle_or_joint_are_its_own() -> None:
     arm[:, 0] = [0.2, 1.0, 0.0]
     arm[:, 1] = [0.2, 0.6, 0.0]
     arm[:, 2] = np.stack([np.full_like(time, 0.2), 0.6 - 0.4 * np.cos(swing), 0.4 * np.sin(swing)], axis=1)
-    poses = replace(poses, joints=np.concatenate([poses.joints, arm], axis=1), topology=topology_for(names, 3))
+    poses = replace(
+        poses, joints=np.concatenate([poses.joints, arm], axis=1), topology=topology_for(names, 3)
+    )
     knee = find_repetitions(poses, angle="knee_right")
     elbow, wrist = find_repetitions(poses, angle="elbow_right"), find_repetitions(poses, joint="wrist_right")
     assert (knee.count, elbow.count, wrist.count) == (5, 3, 3)

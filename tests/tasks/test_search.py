@@ -1,4 +1,6 @@
-"""Search finds what a brute-force comparison finds; vectors are computed once; files hold what the encoder says."""
+"""Search finds what a brute-force comparison finds; vectors are computed once; files hold what the encoder
+says.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,20 @@ def cosine(one: np.ndarray, other: np.ndarray) -> float:
 def test_search_equals_brute_force(encoder: PretrainedEncoder, store: Store) -> None:
     vectors = halp.embed(encoder, store, progress=False)
     hits = search(encoder, str(store.names[7]), store, k=5, progress=False)
-    similar = sorted(((cosine(vectors[7], vectors[i]), i) for i in range(len(store)) if i != 7), reverse=True)[:5]
+    similar = sorted(
+        ((cosine(vectors[7], vectors[i]), i) for i in range(len(store)) if i != 7), reverse=True
+    )[:5]
     assert [hit.recording for hit in hits] == [store.names[i] for _, i in similar]
     assert np.allclose([hit.score for hit in hits], [value for value, _ in similar], atol=1e-5)
     assert all(hit.start == 0 and hit.stop == store.lengths[i] for hit, (_, i) in zip(hits, similar))
 
 
-def test_arrays_find_themselves_and_several_queries_their_best(encoder: PretrainedEncoder, store: Store) -> None:
+def test_arrays_find_themselves_and_several_queries_their_best(
+    encoder: PretrainedEncoder, store: Store
+) -> None:
     arrays = [np.array(store.clip(i)) for i in range(12)]
-    # clips of a store went through the normalisation already, which leaves them as they are when it is repeated
+    # clips of a store went through the normalisation already, which leaves them as they are when it is
+    # repeated
     first = search(encoder, arrays[3], arrays, k=1, progress=False)[0]
     assert first.recording == "clip-000003"
     assert first.score == pytest.approx(1, abs=1e-4)
@@ -62,7 +69,9 @@ def test_a_file_is_not_among_its_own_hits(tmp_path: Path) -> None:
 
 
 def test_windows_are_found_with_their_times(encoder: PretrainedEncoder, store: Store) -> None:
-    found = search(encoder, str(store.names[0]), store, k=1000, window=1.0, stride=0.5, fps=30.0, progress=False)
+    found = search(
+        encoder, str(store.names[0]), store, k=1000, window=1.0, stride=0.5, fps=30.0, progress=False
+    )
     clips = ready_clips(encoder, found.source, found.rows[:3])
     for hit, clip in zip(found.hits, clips):
         assert (hit.recording, hit.start) == (clip.recording or clip.name, clip.start)
@@ -224,7 +233,16 @@ def test_mistakes_are_said_in_one_sentence(
 def test_public_names_are_the_words_of_the_command_line() -> None:
     for name in halp.__all__:
         assert getattr(halp, name) is not None
-    for name in ("search", "segment", "cluster", "compare", "export", "finetune", "classify_fit", "classify_predict"):
+    for name in (
+        "search",
+        "segment",
+        "cluster",
+        "compare",
+        "export",
+        "finetune",
+        "classify_fit",
+        "classify_predict",
+    ):
         assert name in halp.__all__
 
 
@@ -241,10 +259,14 @@ def test_vectors_of_a_store_are_the_same_by_index_as_clip_by_clip(
     assert np.allclose(quick.vectors, slow.vectors, atol=1e-5)
 
 
-def test_times_in_frames_are_called_so(package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_in_frames_are_called_so(
+    package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     clips = [np.random.default_rng(seed).normal(size=(30, 25, 3)) for seed in range(3)]
     plain = store_from_arrays(tmp_path / "plain", clips, topology="kinect-v2", names=["a", "b", "c"])
     main(["search", str(package), "a", "--in", str(plain.path), "--json"])
-    assert "are frames, not seconds: the recordings do not state a rate; give --fps" in capsys.readouterr().err
+    assert (
+        "are frames, not seconds: the recordings do not state a rate; give --fps" in capsys.readouterr().err
+    )
     main(["search", str(package), "a", "--in", str(plain.path), "--fps", "30", "--json"])
     assert "frames, not seconds" not in capsys.readouterr().err

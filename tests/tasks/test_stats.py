@@ -1,4 +1,6 @@
-"""Statistics of events against values computed by hand and by other packages, and the error rate of the tests."""
+"""Statistics of events against values computed by hand and by other packages, and the error rate of the
+tests.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +64,16 @@ def test_statistics_agree_with_pandas() -> None:
     events = []
     for recording in "abc":
         cuts = np.sort(rng.uniform(0, 60, 41))
-        events += [Event(recording, float(s), float(e), str(rng.choice(["x", "y", "z"]))) for s, e in pairwise(cuts)]
+        events += [
+            Event(recording, float(s), float(e), str(rng.choice(["x", "y", "z"]))) for s, e in pairwise(cuts)
+        ]
     table = pd.DataFrame([{"r": e.recording, "l": e.label, "d": e.duration, "s": e.start} for e in events])
     expected = table.groupby(["r", "l"]).agg(
-        count=("d", "size"), total=("d", "sum"), mean=("d", "mean"), median=("d", "median"), latency=("s", "min")
+        count=("d", "size"),
+        total=("d", "sum"),
+        mean=("d", "mean"),
+        median=("d", "median"),
+        latency=("s", "min"),
     )
     for (recording, label), row in expected.iterrows():
         own = [e for e in events if (e.recording, e.label) == (recording, label)]
@@ -107,18 +115,22 @@ def test_a_fixed_order_stands_out_from_chance_and_a_random_one_does_not() -> Non
     while len(order) < 60:
         order.append(str(rng.choice([label for label in "xyz" if label != order[-1]])))
     assert all(
-        r["p_corrected"] > 0.05 for r in transitions(observed_bouts(sequence(order)), list("xyz"), resamples=199)
+        r["p_corrected"] > 0.05
+        for r in transitions(observed_bouts(sequence(order)), list("xyz"), resamples=199)
     )
 
 
 def test_chance_without_repeats_is_that_of_all_orders() -> None:
-    """Five bouts have few orders: the expected counts are means over all that have no label twice in a row."""
+    """Five bouts have few orders: the expected counts are means over all that have no label twice in a
+    row.
+    """
 
     events = Events([Event("a", float(i), i + 1.0, label) for i, label in enumerate("xyxzx"[:4])])
     orders = {p for p in permutations("xyxz") if all(a != b for a, b in pairwise(p))}
     expected = np.mean([sum((a, b) == ("x", "y") for a, b in pairwise(p)) for p in orders])
     rows = {
-        (r["from"], r["to"]): r for r in transitions(observed_bouts(events), ["x", "y", "z"], resamples=4000, seed=1)
+        (r["from"], r["to"]): r
+        for r in transitions(observed_bouts(events), ["x", "y", "z"], resamples=4000, seed=1)
     }
     assert rows["x", "y"]["expected"] == pytest.approx(expected, abs=0.03)
 
@@ -127,7 +139,10 @@ def test_the_permutation_test_agrees_with_scipy() -> None:
     rng = np.random.default_rng(3)
     values, group = rng.normal(size=14) + np.repeat([0, 1], 7), np.repeat([0, 1], 7)
     exact = scipy_stats.permutation_test(
-        (values[:7], values[7:]), lambda a, b: a.mean() - b.mean(), n_resamples=np.inf, alternative="two-sided"
+        (values[:7], values[7:]),
+        lambda a, b: a.mean() - b.mean(),
+        n_resamples=np.inf,
+        alternative="two-sided",
     ).pvalue
     assert permutation_p(values, group, 9999, rng) == pytest.approx(exact, abs=0.015)
     three = np.repeat([0, 1, 2], 5)
@@ -182,7 +197,10 @@ def test_groups_that_cannot_be_compared_are_refused(membership: dict[str, str], 
 
 
 def test_a_person_in_two_groups_and_mixed_sources_are_refused() -> None:
-    rows = [Event("a", 0, 1, "x", "P", more={"arm": "left"}), Event("b", 0, 1, "x", "P", more={"arm": "right"})]
+    rows = [
+        Event("a", 0, 1, "x", "P", more={"arm": "left"}),
+        Event("b", 0, 1, "x", "P", more={"arm": "right"}),
+    ]
     with pytest.raises(InputError, match="person 'P' is in the groups 'left' and 'right'"):
         statistics(Events(rows), by="arm")
     with pytest.raises(InputError, match="of people and of a model"):
@@ -200,8 +218,8 @@ def test_stats_command_prints_the_contract_and_writes_page_and_tables(
     (tmp_path / "people.csv").write_text("subject,arm\nP0,a\nP1,a\nP2,b\nP3,b\n")
     out, page = tmp_path / "tables", tmp_path / "page.html"
     main(
-        f"stats {tmp_path}/events.csv --by arm --people {tmp_path}/people.csv --bins 4 --resamples 99 --out {out} "
-        f"--html {page} --json".split()
+        f"stats {tmp_path}/events.csv --by arm --people {tmp_path}/people.csv --bins 4 --resamples 99 --out"
+        f" {out} --html {page} --json".split()
     )
     answer = json.loads(capsys.readouterr().out)
     first = answer["recordings"][1]
@@ -231,7 +249,9 @@ def test_wrong_use_of_stats_ends_with_a_sentence(tmp_path: Path, capsys: pytest.
 
 
 def counted_by_hand(events: list[Event], shortest: float) -> dict[tuple[str, str], tuple[int, float, float]]:
-    """Count, share and rate of every recording and label, from 10 ms ticks: an account that shares nothing with `halp`."""
+    """Count, share and rate of every recording and label, from 10 ms ticks: an account that shares nothing
+    with `halp`.
+    """
     result = {}
     labels = sorted({e.label for e in events} - {NOBODY})
     for recording in sorted({e.recording for e in events}):
@@ -246,7 +266,9 @@ def counted_by_hand(events: list[Event], shortest: float) -> dict[tuple[str, str
             last = runs.pop() if runs and runs[-1][0] == label else (label, 0)
             runs.append((label, last[1] + 1))
         for label in labels:
-            kept = [length / 100 for name, length in runs if name == label and length / 100 >= shortest - 1e-9]
+            kept = [
+                length / 100 for name, length in runs if name == label and length / 100 >= shortest - 1e-9
+            ]
             shares = (sum(kept) / observed, 60 * len(kept) / observed) if observed else (None, None)
             result[recording, label] = (len(kept), *shares)
     return result
@@ -281,7 +303,11 @@ def long_table(recordings: int, bouts: int) -> Events:
     rng = np.random.default_rng(0)
     labels = rng.choice(list("abcd"), (recordings, bouts))
     return Events(
-        [Event(f"r{r:04}", 2.0 * b, 2.0 * b + 1, str(labels[r, b])) for r in range(recordings) for b in range(bouts)]
+        [
+            Event(f"r{r:04}", 2.0 * b, 2.0 * b + 1, str(labels[r, b]))
+            for r in range(recordings)
+            for b in range(bouts)
+        ]
     )
 
 

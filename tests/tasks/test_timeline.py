@@ -150,7 +150,9 @@ def test_an_empty_room_is_nobody_and_the_clock_goes_on(
     model: Model, few: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clip = np.array(few.clip(0))[:30]
-    gap = np.concatenate([clip, clip, np.zeros((120, *clip.shape[1:])), clip, clip])  # 2 s, 4 s of nobody, 2 s
+    gap = np.concatenate(
+        [clip, clip, np.zeros((120, *clip.shape[1:])), clip, clip]
+    )  # 2 s, 4 s of nobody, 2 s
     how = {"window": 1.0, "stride": 0.5, "fps": 30.0, "reject": "none", "progress": False}
     segments = segment(None, [gap], model=model, **how)
     empty = [one for one in segments if one.label == "nobody"]
@@ -213,7 +215,13 @@ def test_frames_are_read_line_by_line() -> None:
         ],
         get_topology("coco-17"),
     )
-    assert [np.shape(frame) for frame in found] == [(1, 17, 2), (2, 17, 2), (1, 17, 2), (1, 17, 2), (2, 17, 2)]
+    assert [np.shape(frame) for frame in found] == [
+        (1, 17, 2),
+        (2, 17, 2),
+        (1, 17, 2),
+        (1, 17, 2),
+        (2, 17, 2),
+    ]
     assert np.array_equal(found[0][0], joints)
     assert not found[2][0, 0].any()
     assert not found[3][0, 0].any()
@@ -299,7 +307,9 @@ def test_live_frames_may_have_another_layout_by_name(model: Model) -> None:
         live.push(person[:20])
 
 
-@pytest.mark.parametrize(("fps", "window"), [(1e9, 2), (30, 0), (30, 1e12), (30, float("nan")), (30_000, 900)])
+@pytest.mark.parametrize(
+    ("fps", "window"), [(1e9, 2), (30, 0), (30, 1e12), (30, float("nan")), (30_000, 900)]
+)
 def test_windows_that_no_stream_has_are_refused(model: Model, fps: float, window: float) -> None:
     with pytest.raises(InputError, match=r"give a number|choose a shorter window|must be"):
         LiveRecognition(model, fps, window, 0.5)
@@ -335,7 +345,19 @@ def test_pages_run_in_a_browser_and_a_click_on_the_timeline_seeks(
     one, other = str(few.names[0]), str(few.names[1])
     pages = {
         "search": ["search", str(package), one, "--in", store, "-k", "3"],
-        "segment": ["segment", folder, store, "--model", folder, "--window", "1", "--stride", "0.5", "--fps", "30"],
+        "segment": [
+            "segment",
+            folder,
+            store,
+            "--model",
+            folder,
+            "--window",
+            "1",
+            "--stride",
+            "0.5",
+            "--fps",
+            "30",
+        ],
         "cluster": ["cluster", str(package), store, "--groups", "3"],
         "compare": ["compare", str(package), one, other, "--in", store],
     }
@@ -351,7 +373,9 @@ def test_pages_run_in_a_browser_and_a_click_on_the_timeline_seeks(
             box = page.locator(".halp-timeline canvas").first.bounding_box()
             page.mouse.click(box["x"] + box["width"] * 0.75, box["y"] + 40)
             frame = int(0.75 * int(few.lengths[0]))
-            page.wait_for_selector(",".join(f".halp-player canvas[data-frame='{frame + i}']" for i in (-1, 0, 1)))
+            page.wait_for_selector(
+                ",".join(f".halp-player canvas[data-frame='{frame + i}']" for i in (-1, 0, 1))
+            )
             assert re.match(r"[\d.]+ s: ", page.locator(".halp-timeline .says").first.inner_text())
         assert page.evaluate("document.documentElement.dataset.error ?? null") is None, name
         page.close()
@@ -364,9 +388,25 @@ def test_commands_print_tables_and_files(
     rows = {name: tmp_path / f"{name}.csv" for name in ("cluster", "compare", "search")}
     main(["cluster", str(package), str(few.path), "--json", "--out", str(rows["cluster"])])
     groups = json.loads(capsys.readouterr().out)["groups"]
-    assert sum(group["size"] for group in groups) == len(few) == len(rows["cluster"].read_text().splitlines()) - 1
+    assert (
+        sum(group["size"] for group in groups)
+        == len(few)
+        == len(rows["cluster"].read_text().splitlines()) - 1
+    )
     assert [group["group"] for group in groups] == list(range(1, len(groups) + 1))
-    main(["search", str(package), str(few.names[0]), "--in", str(few.path), "-k", "3", "--out", str(rows["search"])])
+    main(
+        [
+            "search",
+            str(package),
+            str(few.names[0]),
+            "--in",
+            str(few.path),
+            "-k",
+            "3",
+            "--out",
+            str(rows["search"]),
+        ]
+    )
     assert len(rows["search"].read_text().splitlines()) == 4
     assert all(group["typical"] in group["members"] for group in groups)
     folder = str(save_model(model, tmp_path / "model"))
@@ -378,7 +418,9 @@ def test_commands_print_tables_and_files(
     pair = [str(few.names[0]), str(few.names[1]), "--in", str(few.path)]
     main(["compare", str(package), *pair, "--out", str(rows["compare"])])
     assert "bone lengths" in capsys.readouterr().out
-    assert rows["compare"].read_text().startswith("recording,start,stop,label,subject,source,score,other_start")
+    assert (
+        rows["compare"].read_text().startswith("recording,start,stop,label,subject,source,score,other_start")
+    )
     for bad, words in {
         ("segment", str(package), "-"): "need a model",
         ("segment", str(package), str(few.path)): "--fps",

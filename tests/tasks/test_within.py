@@ -1,4 +1,6 @@
-"""Conditions within people against R's published example, brute force and statsmodels; covariates, and what is refused."""
+"""Conditions within people against R's published example, brute force and statsmodels; covariates, and what
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from halp.tasks.group_tests import compare_groups
 from halp.tasks.stats import statistics
 from halp.tasks.within import compare_conditions
 
-# Student's data of 1908, `sleep` in R: hours of sleep gained by ten patients with two drugs; t.test(paired = TRUE) gives
-# t = -4.0621, p = 0.002833, a mean difference of -1.58 and the interval -2.4598858 to -0.7001142
+# Student's data of 1908, `sleep` in R: hours of sleep gained by ten patients with two drugs; t.test(paired =
+# TRUE) gives t = -4.0621, p = 0.002833, a mean difference of -1.58 and the interval -2.4598858 to -0.7001142
 FIRST = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
 SECOND = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
 
@@ -48,7 +50,9 @@ def test_the_mixed_model_has_the_difference_of_the_paired_test_where_everybody_i
     (pair,) = row["pairs"]
     assert pair["difference"] == pytest.approx(-1.58, abs=1e-4)
     error = np.std(np.array(FIRST) - SECOND, ddof=1) / np.sqrt(10)
-    assert pair["difference_interval"] == pytest.approx([-1.58 - 1.96 * error, -1.58 + 1.96 * error], abs=1e-3)
+    assert pair["difference_interval"] == pytest.approx(
+        [-1.58 - 1.96 * error, -1.58 + 1.96 * error], abs=1e-3
+    )
     assert 0 < row["p"] < 0.01
     assert row["std"]["within"] == pytest.approx(error * np.sqrt(10 / 2), rel=1e-3)
 
@@ -144,7 +148,10 @@ def test_refusals_say_which_design_is_needed() -> None:
     nameless = Events([Event(e.recording, e.start, e.stop, e.label, more=e.more) for e in events])
     with pytest.raises(InputError, match="0 people were seen in all of after, before"):
         statistics(nameless, within="visit", resamples=9)
-    mixed = [Event("x", 0, 1, "walk", "ann", more={"visit": "a"}), Event("x", 1, 2, "sit", "ann", more={"visit": "b"})]
+    mixed = [
+        Event("x", 0, 1, "walk", "ann", more={"visit": "a"}),
+        Event("x", 1, 2, "sit", "ann", more={"visit": "b"}),
+    ]
     with pytest.raises(InputError, match="a condition holds for a whole recording"):
         statistics(Events(mixed), within="visit", resamples=9)
 
@@ -158,7 +165,17 @@ def test_the_command_compares_visits_of_people(tmp_path: Path, capsys: pytest.Ca
             for start, end, label in ((0.0, stop, "walk"), (stop, 10.0, "sit")):
                 lines.append(f"r{person}{visit},{start:.3f},{end:.3f},{label},p{person},{visit}")
     (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
-    main(["stats", str(tmp_path / "events.csv"), "--within", "visit", "--html", str(tmp_path / "p.html"), "--json"])
+    main(
+        [
+            "stats",
+            str(tmp_path / "events.csv"),
+            "--within",
+            "visit",
+            "--html",
+            str(tmp_path / "p.html"),
+            "--json",
+        ]
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["groups"]["design"] == "within people"
     walk = next(row for row in found["groups"]["labels"] if row["label"] == "walk")

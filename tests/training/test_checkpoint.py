@@ -1,4 +1,6 @@
-"""Checkpoints by themselves, without a training: what is written, what is read back, what is refused and by which words."""
+"""Checkpoints by themselves, without a training: what is written, what is read back, what is refused and by
+which words.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,12 @@ def rewrite(path: Path, **changes: Any) -> None:
 def restate(path: Path, **changes: Any) -> None:
     """Change the state and have the manifest vouch for it; None takes an entry out."""
     state = {**read_json(path / "state.json"), **changes}
-    (path / "state.json").write_text(json.dumps({name: value for name, value in state.items() if value is not None}))
-    rewrite(path, files={**read_json(path / "manifest.json")["files"], "state.json": sha256(path / "state.json")})
+    (path / "state.json").write_text(
+        json.dumps({name: value for name, value in state.items() if value is not None})
+    )
+    rewrite(
+        path, files={**read_json(path / "manifest.json")["files"], "state.json": sha256(path / "state.json")}
+    )
 
 
 def test_checkpoint_comes_back_with_every_tensor_and_says_whose_it_is(tmp_path: Path) -> None:
@@ -122,13 +128,19 @@ def test_checkpoint_of_an_unknown_run_is_read_and_one_of_another_run_is_not(tmp_
     [
         (lambda path: (path / "manifest.json").write_text("[]"), "manifest.json has a format other than 2"),
         (lambda path: rewrite(path, format=1), "manifest.json has a format other than 2"),
-        (lambda path: (path / "manifest.json").write_text('{"format": 2}'), "manifest.json is not what was written"),
+        (
+            lambda path: (path / "manifest.json").write_text('{"format": 2}'),
+            "manifest.json is not what was written",
+        ),
         (lambda path: rewrite(path, folder="step-000000008"), "it was written as 'step-000000008'"),
         (lambda path: rewrite(path, files=[]), "the list of its parts"),
         (lambda path: rewrite(path, files={}), "the list of its parts"),
         (lambda path: rewrite(path, files=dict.fromkeys(checkpoint.PARTS)), "has no fingerprint"),
         (lambda path: rewrite(path, files=dict.fromkeys(checkpoint.PARTS, "a" * 63)), "has no fingerprint"),
-        (lambda path: rewrite(path, files=dict.fromkeys(checkpoint.PARTS, "a" * 64)), "model.safetensors is not what"),
+        (
+            lambda path: rewrite(path, files=dict.fromkeys(checkpoint.PARTS, "a" * 64)),
+            "model.safetensors is not what",
+        ),
         (lambda path: (path / "model.safetensors").unlink(), "model.safetensors cannot be read"),
         (lambda path: rewrite(path, step=8), "differ in step or data"),
         (lambda path: rewrite(path, data="e" * 64), "differ in step or data"),
@@ -144,7 +156,9 @@ def test_checkpoint_of_an_unknown_run_is_read_and_one_of_another_run_is_not(tmp_
         (lambda path: (path / "manifest.json").unlink(), r"manifest\.json"),
     ],
 )
-def test_every_entry_that_does_not_fit_is_named(change: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
+def test_every_entry_that_does_not_fit_is_named(
+    change: Callable[[Path], Any], message: str, tmp_path: Path
+) -> None:
     path = saved(tmp_path / "run")
     (tmp_path / "run" / "run.json").unlink()  # so that nothing is refused for the sake of its run
     assert load_checkpoint(path).state["step"] == 7
@@ -155,7 +169,10 @@ def test_every_entry_that_does_not_fit_is_named(change: Callable[[Path], Any], m
 
 def test_numbers_of_steps_and_epochs_may_be_nought_and_large(tmp_path: Path) -> None:
     assert load_checkpoint(saved(tmp_path / "a", step=0)).state["step"] == 0
-    assert load_checkpoint(saved(tmp_path / "b", epoch=2**53 - 1, scaler={"scale": 2.0})).state["epoch"] == 2**53 - 1
+    assert (
+        load_checkpoint(saved(tmp_path / "b", epoch=2**53 - 1, scaler={"scale": 2.0})).state["epoch"]
+        == 2**53 - 1
+    )
 
 
 def test_checkpoint_under_a_name_of_its_own_may_be_of_any_step(tmp_path: Path) -> None:
@@ -181,7 +198,11 @@ def test_newest_are_kept_and_leftovers_of_killed_processes_go(tmp_path: Path) ->
     for step in (4, 10, 9):
         saved(tmp_path / "run", step, keep=2)
     assert [path.name for path in checkpoint.list_checkpoints(folder)] == ["step-000000009", "step-000000010"]
-    assert sorted(path.name for path in folder.iterdir()) == ["step-000000001", "step-000000009", "step-000000010"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "step-000000001",
+        "step-000000009",
+        "step-000000010",
+    ]
     saved(tmp_path / "run", 10, keep=2, epoch=5)  # written again in the place of the old one
     assert checkpoint.newest_checkpoint(folder).state["epoch"] == 5
 
@@ -198,7 +219,9 @@ def test_newest_that_is_whole_is_taken_and_a_damaged_one_mentioned(tmp_path: Pat
         checkpoint.newest_checkpoint(folder)
 
 
-def test_all_parts_and_both_folders_have_reached_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_parts_and_both_folders_have_reached_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[str] = []
     monkeypatch.setattr(checkpoint, "sync_folder", lambda path: synced.append(path.name))
     saved(tmp_path / "run")
@@ -232,7 +255,9 @@ def test_optimiser_comes_back_by_name_and_without_what_is_not_a_tensor(tmp_path:
     assert set(after.state) == set(second.parameters())
     for mine, theirs in zip(first.parameters(), second.parameters()):
         assert after.state[theirs].keys() == {"step", "exp_avg", "exp_avg_sq"}
-        assert all(torch.equal(value, before.state[mine][name]) for name, value in after.state[theirs].items())
+        assert all(
+            torch.equal(value, before.state[mine][name]) for name, value in after.state[theirs].items()
+        )
 
 
 def test_state_of_the_optimiser_follows_its_parameters_but_for_the_count_of_steps() -> None:
@@ -285,7 +310,11 @@ def test_weights_of_another_shape_and_missing_layers_are_refused() -> None:
     optimiser = torch.optim.Adam(method.parameters())
     with pytest.raises(InputError, match="does not fit the recipe: size mismatch"):
         checkpoint.restore(
-            Checkpoint(Tiny(width=4).state_dict(), {}, {"step": 5}), method, optimiser, Precision(), strict=False
+            Checkpoint(Tiny(width=4).state_dict(), {}, {"step": 5}),
+            method,
+            optimiser,
+            Precision(),
+            strict=False,
         )
     with pytest.raises(InputError, match=r"does not fit the recipe: layer\.weight, layer\.bias"):
         checkpoint.restore(Checkpoint({}, {}, {"step": 5}), method, optimiser, Precision(), strict=False)

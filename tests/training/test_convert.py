@@ -1,4 +1,6 @@
-"""Checkpoints of the authors become runs and runs become such checkpoints; hostile and damaged files get one sentence."""
+"""Checkpoints of the authors become runs and runs become such checkpoints; hostile and damaged files get one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def authors_state(streams: tuple[str, ...] = ("",), hidden: int = 6, queue: int 
                 state[f"{prefix}{layer}.weight"] = torch.randn(rows, columns, generator=g)
                 state[f"{prefix}{layer}.bias"] = torch.randn(rows, generator=g)
             norm = torch.nn.BatchNorm1d(150)
-            state |= {f"{prefix}input_norm.{name}": value.detach().clone() for name, value in norm.state_dict().items()}
+            state |= {
+                f"{prefix}input_norm.{name}": value.detach().clone()
+                for name, value in norm.state_dict().items()
+            }
     return state
 
 
@@ -62,9 +67,13 @@ def test_features_and_projections_of_the_authors_fixture_come_out(shared: Path, 
 def test_three_modalities_come_out_and_go_back_unchanged(tmp_path: Path, prefix: str) -> None:
     state = authors_state(("", "_motion", "_bone"))
     buffers = {0: {"momentum_buffer": torch.randn_like(state["encoder_q.encoder.gru.weight_ih_l0"])}}
-    count = sum(not name.startswith("queue") and "running" not in name and "tracked" not in name for name in state)
+    count = sum(
+        not name.startswith("queue") and "running" not in name and "tracked" not in name for name in state
+    )
     optimiser = {"state": buffers, "param_groups": [{"lr": 0.01, "params": list(range(count))}]}
-    file = save(tmp_path / "cmd.pth.tar", {prefix + name: value for name, value in state.items()}, optimizer=optimiser)
+    file = save(
+        tmp_path / "cmd.pth.tar", {prefix + name: value for name, value in state.items()}, optimizer=optimiser
+    )
     out = convert(file, tmp_path / "run")
     assert open_run(out).recipe.streams == ("joint", "motion", "bone")
     for stream in ("joint", "motion", "bone"):
@@ -83,7 +92,9 @@ def test_three_modalities_come_out_and_go_back_unchanged(tmp_path: Path, prefix:
     assert torch.equal(entry["momentum_buffer"], buffers[0]["momentum_buffer"])
 
 
-def test_training_goes_on_from_the_authors_warm_up(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_training_goes_on_from_the_authors_warm_up(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
     state = authors_state(queue=32)
     out = convert(save(tmp_path / "warm.pth.tar", state), tmp_path / "warm")
     chosen = load_recipe(
@@ -110,7 +121,9 @@ class Hostile:
         return (exec, ("raise SystemExit('the file ran code')",))
 
 
-def test_hostile_and_malformed_files_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_and_malformed_files_get_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole = authors_state()
     files = {
         "hostile": tmp_path / "hostile.pth",

@@ -46,7 +46,9 @@ def test_starts_meet_under_new_names_whoever_comes_first() -> None:
             part = rendezvous(connected(host), rank, 3, 30)
             found = part.check([f"own-{rank}"])  # of an earlier start
             part.set(f"own-{rank}", "here")
-            part.wait([f"own-{other}" for other in range(3)], timedelta(seconds=30))  # so all have the same part
+            part.wait(
+                [f"own-{other}" for other in range(3)], timedelta(seconds=30)
+            )  # so all have the same part
             fresh[rank] = not found
 
         threads = [threading.Thread(target=join, args=(rank,)) for rank in order]

@@ -1,4 +1,6 @@
-"""Training in 16-mixed: the scaler is part of the saved state, skips steps that overflow, and enters no figure."""
+"""Training in 16-mixed: the scaler is part of the saved state, skips steps that overflow, and enters no
+figure.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from halp.data.store import Store
 from halp.methods import MocoMethod, StepContext
 from halp.methods.base import Metrics
 from halp.training import Run, load_recipe, pretrain
-from halp.training.checkpoint import identity_of, list_checkpoints, load_checkpoint, newest_checkpoint, write_manifest
+from halp.training.checkpoint import (
+    identity_of,
+    list_checkpoints,
+    load_checkpoint,
+    newest_checkpoint,
+    write_manifest,
+)
 
 MEAN = "encoder.pooling=mean"  # the scale overflows within the few steps of these runs
 
@@ -32,7 +40,9 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.amp, "GradScaler", functools.partial(torch.amp.GradScaler, growth_interval=2))
 
 
-def train(settings: tuple[str, ...], store: Store, path: Path, precision: str = "16-mixed", **more: Any) -> Run:
+def train(
+    settings: tuple[str, ...], store: Store, path: Path, precision: str = "16-mixed", **more: Any
+) -> Run:
     recipe = load_recipe("small", (MEAN, *settings))
     return pretrain(recipe, store, path, accelerator="cpu", precision=precision, progress=False, **more)
 
@@ -101,9 +111,20 @@ main(arguments)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def job(run: str, kill: int, *more: str) -> int:
-        given = ["pretrain", "small", "--data", str(store.path), "--run", str(tmp_path / run), *options, *more]
+        given = [
+            "pretrain",
+            "small",
+            "--data",
+            str(store.path),
+            "--run",
+            str(tmp_path / run),
+            *options,
+            *more,
+        ]
         command = [sys.executable, "-c", program, str(kill), *given, *settings]
-        return subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False).returncode
+        return subprocess.run(
+            command, env=environment, capture_output=True, timeout=120, check=False
+        ).returncode
 
     assert job("whole", 0) == 0
     assert job("killed", 8) == -signal.SIGKILL
@@ -113,7 +134,9 @@ main(arguments)
 
 
 @pytest.mark.usefixtures("restless")
-def test_fork_takes_over_the_scale_of_the_warm_up(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_fork_takes_over_the_scale_of_the_warm_up(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
     warm = train((*tiny, 'terms=["infonce"]'), store, tmp_path / "warm", until=1)
     assert moved(warm.path)
     forked = train(tiny, store, tmp_path / "forked", fork=warm.path)

@@ -20,9 +20,10 @@ from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 
 pytestmark = pytest.mark.slow  # real processes
 
-# A parent that has torch loaded forks a child for every attempt, so that an attempt costs no start-up. `fault n` makes the
-# child kill itself at its n-th file operation; otherwise the parent kills it after a random time, within which the child
-# makes 10 steps at most: on no machine is it fast enough to end before it is killed.
+# A parent that has torch loaded forks a child for every attempt, so that an attempt costs no start-up. `fault
+# n` makes the child kill itself at its n-th file operation; otherwise the parent kills it after a random
+# time, within which the child makes 10 steps at most: on no machine is it fast enough to end before it is
+# killed.
 KILLER = """
 import os, random, shutil, signal, sys, time
 from pathlib import Path
@@ -88,7 +89,14 @@ print(killed)
 def kill(folder: Path, store: Store, mode: str, count: int, settings: tuple[str, ...]) -> int:
     """Kill a run `count` times in a row, let it end, and return how many kills landed before its end."""
     (folder / "killer.py").write_text(KILLER)
-    command = [sys.executable, str(folder / "killer.py"), str(store.path), str(folder / "killed"), mode, str(count)]
+    command = [
+        sys.executable,
+        str(folder / "killer.py"),
+        str(store.path),
+        str(folder / "killed"),
+        mode,
+        str(count),
+    ]
     done = subprocess.run([*command, *settings], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return int(done.stdout)
@@ -118,7 +126,9 @@ def test_a_dozen_kills_in_a_row_lose_nothing(tmp_path: Path, store: Store, tiny:
 
 def test_second_signal_ends_the_run_at_once(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
     settings = (*tiny, "epochs=1", "saving.checkpoint_steps=1")
-    job = start(tmp_path, store, "run", settings, pause=3)  # a step that long cannot have ended between two signals
+    job = start(
+        tmp_path, store, "run", settings, pause=3
+    )  # a step that long cannot have ended between two signals
     wait_for_steps(tmp_path / "run", job, 1)
     job.send_signal(signal.SIGTERM)
     time.sleep(0.5)

@@ -1,4 +1,6 @@
-"""The documented ways to start several processes, with real ones: torchrun, SLURM's variables, processes that are lost."""
+"""The documented ways to start several processes, with real ones: torchrun, SLURM's variables, processes that
+are lost.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", **more}
 
 
-def test_documented_line_of_torchrun_takes_the_run_folder(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_documented_line_of_torchrun_takes_the_run_folder(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
     launcher = [
         sys.executable,
         "-m",
@@ -77,9 +81,18 @@ def test_documented_line_of_torchrun_takes_the_run_folder(tmp_path: Path, store:
     assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
 
 
-def test_variables_of_slurm_make_one_job_of_two_processes(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_variables_of_slurm_make_one_job_of_two_processes(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
     port, jobs = str(free_port()), []
-    command = [sys.executable, "-m", "halp", *arguments(store, tmp_path / "run", (*tiny, "epochs=1")), "--devices", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        *arguments(store, tmp_path / "run", (*tiny, "epochs=1")),
+        "--devices",
+        "2",
+    ]
     for rank in ("0", "1"):
         slurm = {
             "SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2",
@@ -95,7 +108,9 @@ def test_variables_of_slurm_make_one_job_of_two_processes(tmp_path: Path, store:
 def test_restart_that_one_process_alone_knows_of_resumes_the_whole_job(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
-    """Launchers of several machines count restarts each for itself: whoever saw others join again counts none."""
+    """Launchers of several machines count restarts each for itself: whoever saw others join again counts
+    none.
+    """
     pretrain(load_recipe("small", tiny), store, tmp_path / "run", until=1, accelerator="cpu", progress=False)
     port, jobs = str(free_port()), []
     for rank, restarts in (("0", "0"), ("1", "1")):
@@ -112,7 +127,9 @@ def test_restart_that_one_process_alone_knows_of_resumes_the_whole_job(
 
 
 class Elastic:
-    """Launchers that restart what they lose, each with some processes of one job, and which processes they started."""
+    """Launchers that restart what they lose, each with some processes of one job, and which processes they
+    started.
+    """
 
     def __init__(self, folder: Path, store: Store, settings: tuple[str, ...], alone: str = "0") -> None:
         self.alone = alone  # whether every start has a store of its own
@@ -124,9 +141,19 @@ class Elastic:
 
     def launch(self, *options: str) -> None:
         """Start one launcher."""
-        command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts", "3", "--monitor-interval", "0.2"]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--max-restarts",
+            "3",
+            "--monitor-interval",
+            "0.2",
+        ]
         with open(self.folder / f"errors-{len(self.launchers)}", "wb") as errors:
-            begin = subprocess.Popen if self.alone == "1" else forked.Popen  # machines that meet are real processes
+            begin = (
+                subprocess.Popen if self.alone == "1" else forked.Popen
+            )  # machines that meet are real processes
             job = begin(
                 [*command, *options, "--", *self.given],
                 env=environment(
@@ -143,7 +170,11 @@ class Elastic:
         deadline = time.monotonic() + 150
         while time.monotonic() < deadline:
             saved = list_checkpoints(self.run / "checkpoints") if self.run.exists() else []
-            if saved and int(saved[-1].name.removeprefix("step-")) >= step and len(self.started()) >= processes:
+            if (
+                saved
+                and int(saved[-1].name.removeprefix("step-")) >= step
+                and len(self.started()) >= processes
+            ):
                 return
             assert all(job.poll() is None for job in self.launchers), self.said()
             time.sleep(0.05)
@@ -172,7 +203,9 @@ def same_up_to_the_order_of_sums(run: Path, other: Path) -> None:
     assert first.state["step"] == second.state["step"]
     for name, value in first.model.items():
         torch.testing.assert_close(value, second.model[name], atol=5e-3, rtol=5e-3, msg=name)
-    assert [line["step"] for line in open_run(run).metrics()] == [line["step"] for line in open_run(other).metrics()]
+    assert [line["step"] for line in open_run(run).metrics()] == [
+        line["step"] for line in open_run(other).metrics()
+    ]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -32,7 +32,8 @@ def final_files(run: Path) -> dict[str, bytes]:
     """What must be equal to the bit: newest checkpoint and metrics."""
     newest = list_checkpoints(run / "checkpoints")[-1]
     files = {
-        name: (newest / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors", "state.json")
+        name: (newest / name).read_bytes()
+        for name in ("model.safetensors", "optimiser.safetensors", "state.json")
     }
     return {**files, "metrics": (run / "metrics.jsonl").read_bytes()}
 
@@ -86,7 +87,9 @@ def test_run_that_a_signal_ends_in_the_middle_of_an_epoch_resumes_exactly(
     )
     program = program.replace("STEP", str(step)).replace("NUMBER", str(int(number)))
     arguments = ["pretrain", "small", "--data", str(store.path), "--run", str(run), "--set", *tiny]
-    ended = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == code, ended.stderr
     if number != signal.SIGKILL:
         assert "--resume" in ended.stderr
@@ -108,7 +111,9 @@ def test_same_seed_gives_the_same_run_and_another_seed_another(
     assert first["model.safetensors"] != third["model.safetensors"]
 
 
-def test_fork_starts_from_the_warm_up_and_shares_its_draws(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_fork_starts_from_the_warm_up_and_shares_its_draws(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
     moco, with_halp = recipe(tiny, 'terms=["infonce"]'), recipe(tiny)
     warm = pretrain(moco, store, tmp_path / "moco", until=1, progress=False)
     before = newest_checkpoint(warm.checkpoints)
@@ -159,7 +164,9 @@ def test_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert final_files(whole.path) == final_files(run.path)
 
 
-def test_run_killed_before_it_saved_anything_starts_again(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_run_killed_before_it_saved_anything_starts_again(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
     whole = pretrain(recipe(tiny), store, tmp_path / "whole", progress=False)
     run = pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
     shutil.rmtree(run.checkpoints)
@@ -167,7 +174,9 @@ def test_run_killed_before_it_saved_anything_starts_again(tmp_path: Path, store:
     assert final_files(whole.path) == final_files(run.path)
 
 
-def test_without_a_whole_checkpoint_resuming_says_so(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_without_a_whole_checkpoint_resuming_says_so(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
     run = pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
     for checkpoint in list_checkpoints(run.checkpoints):
         (checkpoint / "model.safetensors").write_bytes(b"")
@@ -215,7 +224,9 @@ def test_failed_start_takes_back_its_own_files_and_nothing_else(
     for place in ("run", "fresh"):
         with pytest.raises(InputError, match="unknown logger"):
             pretrain(recipe(tiny), store, tmp_path / place, loggers=["nosuch"], progress=False)
-    assert [path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")] == ["thesis.txt"]
+    assert [path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")] == [
+        "thesis.txt"
+    ]
     assert not (tmp_path / "fresh").exists()
     pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
     assert (tmp_path / "run" / "thesis.txt").read_text() == "precious"
@@ -237,7 +248,11 @@ def test_a_fork_with_nothing_left_to_train_is_refused_and_leaves_no_folder(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
     run = pretrain(recipe(tiny, "epochs=2"), store, tmp_path / "warm", progress=False)
-    with pytest.raises(InputError, match=r"has trained 2 epochs already, and this run ends after 2: nothing is left"):
+    with pytest.raises(
+        InputError, match=r"has trained 2 epochs already, and this run ends after 2: nothing is left"
+    ):
         pretrain(recipe(tiny, "epochs=2"), store, tmp_path / "fork", fork=run.path, progress=False)
     assert not (tmp_path / "fork" / "run.json").exists()
-    assert pretrain(recipe(tiny, "epochs=3"), store, tmp_path / "fork", fork=run.path, progress=False).metrics()
+    assert pretrain(
+        recipe(tiny, "epochs=3"), store, tmp_path / "fork", fork=run.path, progress=False
+    ).metrics()

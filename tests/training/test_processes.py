@@ -80,7 +80,9 @@ assert int(norm.num_batches_tracked) == 1
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_normalisation_and_gathering_give_the_gradients_of_one_process(tmp_path: Path, ranks: int) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
-    done = subprocess.run([*launched(ranks), str(tmp_path / "probe.py")], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [*launched(ranks), str(tmp_path / "probe.py")], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -133,12 +135,16 @@ def test_fabric_starts_the_processes_itself(tmp_path: Path, store: Store, tiny: 
     assert json.loads(done.stdout)["processes"] == 2
 
 
-def test_killed_rank_ends_the_job_and_the_run_can_go_on(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_killed_rank_ends_the_job_and_the_run_can_go_on(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
     settings = (*tiny, "epochs=6")
     whole = start(tmp_path, store, "whole", settings, ranks=2)
     assert whole.wait(timeout=120) == 0
     for victim, steps in ((1, 8), (0, 16)):
-        job = start(tmp_path, store, "killed", settings, ranks=2, pause=0.05, resume=victim == 0, keep_pids=True)
+        job = start(
+            tmp_path, store, "killed", settings, ranks=2, pause=0.05, resume=victim == 0, keep_pids=True
+        )
         wait_for_steps(tmp_path / "killed", job, steps)
         os.kill(int((tmp_path / f"pid-killed-{victim}").read_text()), signal.SIGKILL)
         assert job.wait(timeout=60) != 0

@@ -1,4 +1,6 @@
-"""Between logged steps a training step reads no value of a tensor back to Python; a loss that is not finite is found anyway."""
+"""Between logged steps a training step reads no value of a tensor back to Python; a loss that is not finite
+is found anyway.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,10 @@ def test_a_loss_that_is_not_finite_is_found_later_and_its_own_clips_are_named(
     def broken(self: MocoMethod, batches: Any, context: StepContext) -> Any:
         value, metrics = loss(self, batches, context)
         names = frozenset(int(clip) for clip in context.clips)  # type: ignore[union-attr]
-        return value * torch.where(torch.tensor(names == bad and context.epoch == at // steps), torch.nan, 1.0), metrics
+        return (
+            value * torch.where(torch.tensor(names == bad and context.epoch == at // steps), torch.nan, 1.0),
+            metrics,
+        )
 
     bad: frozenset[int] = frozenset()
     step = Trainer._train_step

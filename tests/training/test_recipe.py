@@ -34,7 +34,13 @@ def test_published_recipes_have_the_papers_settings(
     assert halp.terms == ("infonce", "halp")
     term = halp.halp
     assert (term.weight, term.start_epoch, term.prototypes, term.count) == (weight, 200, prototypes, 100)
-    assert (term.hardness, term.refresh, term.recent, term.step, term.filter) == (0.8, 5, 256, "paper", "rank")
+    assert (term.hardness, term.refresh, term.recent, term.step, term.filter) == (
+        0.8,
+        5,
+        256,
+        "paper",
+        "rank",
+    )
 
 
 @pytest.mark.heavy
@@ -51,7 +57,13 @@ def test_every_recipe_that_comes_along_loads_and_survives_writing(tmp_path: Path
 def test_overrides_reach_their_settings() -> None:
     recipe = load_recipe(
         "ntu60-halp",
-        ["seed=3", "halp.hardness=0.5", "halp.filter=variant-1", 'streams=["joint", "bone"]', "contrast.momentum=0"],
+        [
+            "seed=3",
+            "halp.hardness=0.5",
+            "halp.filter=variant-1",
+            'streams=["joint", "bone"]',
+            "contrast.momentum=0",
+        ],
     )
     assert (recipe.seed, recipe.halp.hardness, recipe.halp.filter) == (3, 0.5, "variant-1")
     assert recipe.streams == ("joint", "bone")
@@ -136,7 +148,10 @@ def test_a_recipe_inherits_and_later_layers_take_away_what_no_longer_counts(tmp_
     assert (made.optimiser.name, made.optimiser.milestones) == ("adam", (120,))
     assert load_recipe(child, ["encoder.name=stgcn"]).encoder.output == 256
     (tmp_path / "grand.toml").write_text('extends = "child"\nname = "grand"\nseed = 4\n')
-    assert (load_recipe(tmp_path / "grand.toml").seed, load_recipe(tmp_path / "grand.toml").terms) == (4, ("infonce",))
+    assert (load_recipe(tmp_path / "grand.toml").seed, load_recipe(tmp_path / "grand.toml").terms) == (
+        4,
+        ("infonce",),
+    )
     child.write_text('extends = "grand"\n')
     with pytest.raises(InputError, match="extends itself"):
         load_recipe(child)

@@ -1,4 +1,6 @@
-"""What a run writes down: gradient norm, alarms, dumps that reproduce, loggers, online accuracy, the profile."""
+"""What a run writes down: gradient norm, alarms, dumps that reproduce, loggers, online accuracy, the
+profile.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,16 @@ def test_loss_that_is_no_number_stops_with_names_and_a_dump_that_reproduces_it(
 def test_diverging_training_ends_with_exit_code_one(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["pretrain", "small", "--data", str(store.path), "--run", str(tmp_path / "run"), "--set", *tiny]
+    arguments = [
+        "pretrain",
+        "small",
+        "--data",
+        str(store.path),
+        "--run",
+        str(tmp_path / "run"),
+        "--set",
+        *tiny,
+    ]
     with pytest.raises(SystemExit) as stopped:
         main([*arguments, "optimiser.learning_rate=1e38", 'terms=["infonce"]'])
     assert stopped.value.code == 1
@@ -97,7 +108,10 @@ def test_collapse_raises_an_alarm_once(
         for step in (100, 101):
             nearly_equal = torch.ones(64, 16) + 0.004 * torch.randn(64, 16, generator=generator(0, "noise"))
             watch.step(
-                step, 9, 0.1, StepOutput(torch.tensor(1.0), {"loss": torch.tensor(1.0)}, {"joint": nearly_equal})
+                step,
+                9,
+                0.1,
+                StepOutput(torch.tensor(1.0), {"loss": torch.tensor(1.0)}, {"joint": nearly_equal}),
             )
     assert "joint/embedding_std is 0.4 %" in open_run(run.path).info["alarm"]
     assert sum("the embeddings collapse" in str(warning.message) for warning in recwarn) == 1
@@ -123,8 +137,19 @@ def test_online_figures_go_to_a_file_of_their_own_and_change_nothing(
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
-def test_command_looks_at_nearest_neighbours_in_between(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
-    arguments = ["pretrain", "small", "--data", str(store.path), "--run", str(tmp_path / "run"), "--knn-every", "2"]
+def test_command_looks_at_nearest_neighbours_in_between(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    arguments = [
+        "pretrain",
+        "small",
+        "--data",
+        str(store.path),
+        "--run",
+        str(tmp_path / "run"),
+        "--knn-every",
+        "2",
+    ]
     main([*arguments, "--set", *tiny])
     (line,) = open_run(tmp_path / "run").metrics("online.jsonl")
     assert line["epoch"] == 2
@@ -135,7 +160,9 @@ def test_command_looks_at_nearest_neighbours_in_between(tmp_path: Path, store: S
 def test_tensorboard_holds_the_metrics(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", loggers=["tensorboard"], progress=False)
+    run = pretrain(
+        load_recipe("small", tiny), store, tmp_path / "run", loggers=["tensorboard"], progress=False
+    )
     events = EventAccumulator(str(run.path / "tensorboard"))
     events.Reload()
     seen, lines = events.Scalars("loss"), run.metrics()
@@ -150,7 +177,9 @@ def test_weights_and_biases_work_offline(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", loggers=["wandb"], until=1, progress=False)
+    run = pretrain(
+        load_recipe("small", tiny), store, tmp_path / "run", loggers=["wandb"], until=1, progress=False
+    )
     (offline,) = (run.path / "wandb").glob("offline-run-*")
     assert list(offline.glob("*.wandb"))
 
@@ -174,7 +203,11 @@ def test_profile_says_where_the_step_goes_and_leaves_no_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    late = ("epochs=9", "halp.start_epoch=6", "contrast.queue=96")  # neither the epoch nor a full queue is waited for
+    late = (
+        "epochs=9",
+        "halp.start_epoch=6",
+        "contrast.queue=96",
+    )  # neither the epoch nor a full queue is waited for
     main(["pretrain", "small", "--data", str(store.path), "--profile", "--json", "--set", *tiny, *late])
     said = capfd.readouterr()
     assert "USDT" not in said.err
@@ -198,7 +231,9 @@ def test_accumulating_gives_the_gradient_of_the_whole_batch(store: Store, tiny: 
     settings = (*tiny, "encoder.input_norm=false")  # BatchNorm sees one piece at a time, all else is the same
     gradients = []
     for pieces in (1, 3):
-        model = build_method(load_recipe("small", (*settings, f"optimiser.encode_chunks={pieces}")), store.topology, 2)
+        model = build_method(
+            load_recipe("small", (*settings, f"optimiser.encode_chunks={pieces}")), store.topology, 2
+        )
         g = torch.Generator().manual_seed(0)
         loss, *_ = model(
             dict(zip(("query", "key"), torch.randn(2, 16, 12, 2, 25, 3, generator=g))),
@@ -213,7 +248,8 @@ def test_accumulating_gives_the_gradient_of_the_whole_batch(store: Store, tiny: 
 def test_accumulating_updates_running_statistics_once_a_piece(store: Store, tiny: tuple[str, ...]) -> None:
     model = build_method(load_recipe("small", (*tiny, "optimiser.encode_chunks=4")), store.topology, 2)
     loss, *_ = model(
-        dict(zip(("query", "key"), torch.randn(2, 16, 12, 2, 25, 3))), StepContext(0, generator(0, "terms", 0, 0))
+        dict(zip(("query", "key"), torch.randn(2, 16, 12, 2, 25, 3))),
+        StepContext(0, generator(0, "terms", 0, 0)),
     )
     counted = "pairs.joint.query.encoder.input_norm.num_batches_tracked"
     before = int(model.state_dict()[counted])
@@ -239,7 +275,9 @@ def test_half_precision_keeps_the_sphere_in_full(tmp_path: Path, store: Store, t
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MocoMethod, "loss", seen)
         patch.setattr(MocoMethod, "forward", entered)
-        run = pretrain(chosen, store, tmp_path / "half", precision="bf16-mixed", accelerator="cpu", progress=False)
+        run = pretrain(
+            chosen, store, tmp_path / "half", precision="bf16-mixed", accelerator="cpu", progress=False
+        )
     assert types == {"batch": {torch.float32}, "input": {torch.float32}}
     model = run.model()
     assert torch.allclose(model.queue.keys("joint").norm(dim=1), torch.ones(32), atol=1e-5)

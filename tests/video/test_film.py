@@ -49,7 +49,9 @@ def write_film(path: Path, times: list[float] = UNEVEN, size: tuple[int, int] = 
 
 @pytest.fixture
 def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A film whose landmarks are in the cache: two people who change places in the list, nobody in one frame."""
+    """A film whose landmarks are in the cache: two people who change places in the list, nobody in one
+    frame.
+    """
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HALP_POSE_MODEL", raising=False)
     path = write_film(tmp_path / "film.mp4")
@@ -67,7 +69,12 @@ def write_cached(path: Path, left: Any, right: Any) -> None:
     order = [[left, right], [right, left], [], [left, right], [right], [right, left], [left, right], [right]]
     image = np.stack([body for frame in order for body in frame])
     found = FilmLandmarks(
-        np.array(UNEVEN), np.array([len(frame) for frame in order]), image, image / 100, (64, 48), {"estimator": "test"}
+        np.array(UNEVEN),
+        np.array([len(frame) for frame in order]),
+        image,
+        image / 100,
+        (64, 48),
+        {"estimator": "test"},
     )
     write_landmarks(kept_landmarks(path, kept_pose_model(), PERSONS), found)
 
@@ -80,7 +87,8 @@ def test_pictures_keep_their_times(tmp_path: Path) -> None:
     assert (film_facts(path).width, film_facts(path).height) == (64, 48)
 
 
-# rows of a display matrix as QuickTime defines it: x to the right and y down become these, in units of 1 / 65536
+# rows of a display matrix as QuickTime defines it: x to the right and y down become these, in units of 1 /
+# 65536
 TURNS = {"clockwise": (0, 1, -1, 0), "against the clock": (0, -1, 1, 0), "upside down": (-1, 0, 0, -1)}
 
 
@@ -104,7 +112,9 @@ def test_pictures_are_turned_as_the_film_says_and_keep_uneven_times(tmp_path: Pa
         "bottom left": shown[facts.height // 2 :, : facts.width // 2],
         "bottom right": shown[facts.height // 2 :, facts.width // 2 :],
     }
-    bright = {"clockwise": "top right", "against the clock": "bottom left", "upside down": "bottom right"}[turn]
+    bright = {"clockwise": "top right", "against the clock": "bottom left", "upside down": "bottom right"}[
+        turn
+    ]
     assert max(quarters, key=lambda name: float(quarters[name].mean())) == bright
 
 
@@ -192,7 +202,9 @@ def test_damaged_landmarks_in_the_cache_are_recomputed_with_a_warning(film: Path
     kept = kept_landmarks(film, kept_pose_model(), PERSONS)
     whole = kept.read_bytes()
     noise = np.random.default_rng(0).bytes(40)
-    kept.write_bytes(whole[: len(whole) // 2] if damage == "truncation" else whole[:100] + noise + whole[140:])
+    kept.write_bytes(
+        whole[: len(whole) // 2] if damage == "truncation" else whole[:100] + noise + whole[140:]
+    )
     with (
         pytest.warns(UserWarning, match=r"are damaged .* recomputed"),
         pytest.raises(InputError, match="not a pose model"),  # these weights are none, but they were asked
@@ -215,7 +227,9 @@ def test_films_read_by_several_processes_make_the_store_that_one_makes(film: Pat
     for workers in (1, 2):
         prepare("auto", folder, tmp_path / f"store-{workers}", workers=workers, progress=False)
         stores.append(open_store(tmp_path / f"store-{workers}"))
-    assert [list(store.names) for store in stores] == [[f"{name}#{person}" for name in "abc" for person in (1, 2)]] * 2
+    assert [list(store.names) for store in stores] == [
+        [f"{name}#{person}" for name in "abc" for person in (1, 2)]
+    ] * 2
     assert stores[0].hash == stores[1].hash
 
 
@@ -227,7 +241,9 @@ def test_the_page_of_segments_shows_the_film_beside_the_skeleton(film: Path, tmp
     assert film_addresses(tmp_path, ["film", "other"], tmp_path / "a page.html") == {"film": "film.mp4"}
 
 
-def test_the_film_of_a_page_stands_and_plays_where_the_skeleton_does(browser: Any, film: Path, tmp_path: Path) -> None:
+def test_the_film_of_a_page_stands_and_plays_where_the_skeleton_does(
+    browser: Any, film: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "page.html"
     main(["segment", "halp-base", str(film), "--groups", "1", "--window", "0.3", "--html", str(file)])
     page = browser.new_page()
@@ -263,20 +279,26 @@ def test_the_overlay_has_the_times_of_the_film_and_everybody_in_it(film: Path, t
         write_overlay(film, landmarks, people, {}, film, progress=False)
 
 
-def test_a_video_of_one_frame_is_left_out_of_a_folder_and_the_others_are_read(film: Path, tmp_path: Path) -> None:
+def test_a_video_of_one_frame_is_left_out_of_a_folder_and_the_others_are_read(
+    film: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "film.mp4").write_bytes(film.read_bytes())
     lone = write_film(folder / "lone.mp4", [0.0])
     seen = film_landmarks(film, find_pose_model(), PERSONS)
-    first = replace(seen, times=seen.times[:1], people=seen.people[:1], image=seen.image[:2], world=seen.world[:2])
+    first = replace(
+        seen, times=seen.times[:1], people=seen.people[:1], image=seen.image[:2], world=seen.world[:2]
+    )
     write_landmarks(kept_landmarks(lone, kept_pose_model(), PERSONS), first)
     source = open_source(folder, window=0.3)
     with pytest.warns(UserWarning, match="'lone.mp4': .* single frame, which shows no movement"):
         assert {name.partition("#")[0] for name in source.recordings} == {"film"}
 
 
-def test_without_weights_one_sentence_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_weights_one_sentence_says_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALP_CACHE", str(tmp_path))
     monkeypatch.delenv("HALP_POSE_MODEL", raising=False)
     path = write_film(tmp_path / "film.mp4")
@@ -291,7 +313,10 @@ def demo_film() -> Path | None:
     """The film of the package sports2d, or the one that `HALP_TEST_FILM` names."""
     spec = find_spec("Sports2D")
     places = [Path(os.environ.get("HALP_TEST_FILM", "none"))]
-    places += [Path(folder) / "Demo" / "demo.mp4" for folder in (spec.submodule_search_locations or () if spec else ())]
+    places += [
+        Path(folder) / "Demo" / "demo.mp4"
+        for folder in (spec.submodule_search_locations or () if spec else ())
+    ]
     return next((path for path in places if path.is_file()), None)
 
 
@@ -303,12 +328,24 @@ def test_films_that_were_finished_before_a_kill_are_not_read_again(tmp_path: Pat
     for name in "abc":
         write_film(films / f"{name}.mp4", [number / 10 + ord(name) / 1000 for number in range(20)])
     pose_model = str(kept_pose_model())
-    command = [sys.executable, "-m", "halp", "prepare", "auto", str(films), str(tmp_path / "store"), "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        "prepare",
+        "auto",
+        str(films),
+        str(tmp_path / "store"),
+        "--workers",
+        "1",
+    ]
     given = {**os.environ, "HALP_CACHE": str(cache), "HALP_POSE_MODEL": pose_model}
     process = subprocess.Popen(command, env=given, stderr=subprocess.DEVNULL)
 
     def finished() -> dict[str, int]:
-        return {path.name: path.stat().st_mtime_ns for path in cache.glob("landmarks/*.npz") if is_sealed(path)}
+        return {
+            path.name: path.stat().st_mtime_ns for path in cache.glob("landmarks/*.npz") if is_sealed(path)
+        }
 
     while process.poll() is None and not finished():
         time.sleep(0.02)
@@ -323,14 +360,18 @@ def test_films_that_were_finished_before_a_kill_are_not_read_again(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(demo_film() is None, reason="no film: pip install --no-deps sports2d, or set HALP_TEST_FILM")
+@pytest.mark.skipif(
+    demo_film() is None, reason="no film: pip install --no-deps sports2d, or set HALP_TEST_FILM"
+)
 @pytest.mark.skipif(not kept_pose_model().is_file(), reason="no pose model: halp pose-model")
 @pytest.mark.filterwarnings("ignore:.*unsure", "ignore:.*a limb seems", "ignore:.*people are seen")
 def test_both_people_of_a_real_film_become_clips_in_metres_with_y_up(tmp_path: Path) -> None:
     source, short = demo_film(), tmp_path / "walk.mp4"
     assert source is not None
     facts = film_facts(source)
-    with FilmWriter(short, facts.width // 2, facts.height // 2, facts.fps) as writer:  # a man on a roof, a woman below
+    with FilmWriter(
+        short, facts.width // 2, facts.height // 2, facts.fps
+    ) as writer:  # a man on a roof, a woman below
         for number, (moment, picture) in enumerate(film_pictures(source, 2.5)):
             if number < 45:
                 writer.write(np.ascontiguousarray(picture[::2, ::2]), moment - 2.5)

@@ -1,4 +1,6 @@
-"""People found in tiles and followed in crops, with an estimator that sees bright figures and no weights at all."""
+"""People found in tiles and followed in crops, with an estimator that sees bright figures and no weights at
+all.
+"""
 
 from __future__ import annotations
 

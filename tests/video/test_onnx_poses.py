@@ -1,4 +1,6 @@
-"""Pose estimators from ONNX files, tried on tiny networks that have the inputs and outputs of RTMO and RTMPose."""
+"""Pose estimators from ONNX files, tried on tiny networks that have the inputs and outputs of RTMO and
+RTMPose.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,12 @@ from halp.video.pose_model import describe_pose_model  # noqa: E402
 def write_network(path: Path, size: tuple[int, int], outputs: dict[str, Any], nodes: list[Any]) -> Path:
     width, height = size
     image = helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, height, width])
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in outputs.items()]
-    constants = [numpy_helper.from_array(value.astype(np.float32), f"{name}_value") for name, value in outputs.items()]
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in outputs.items()
+    ]
+    constants = [
+        numpy_helper.from_array(value.astype(np.float32), f"{name}_value") for name, value in outputs.items()
+    ]
     graph = helper.make_graph(nodes, "pose", [image], infos, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(model, str(path))
@@ -63,7 +69,9 @@ def test_people_of_a_one_stage_network_are_found_in_pixels_of_the_picture(
     assert is_one_stage(model)
     assert (onnx_topology(model).name, len(onnx_topology(model))) == (name, joints)
     with open_network(model) as network:
-        image, world = network.find(np.zeros((960, 1280, 3), dtype=np.uint8))  # twice the size of the network's input
+        image, world = network.find(
+            np.zeros((960, 1280, 3), dtype=np.uint8)
+        )  # twice the size of the network's input
         assert not network.follows
     assert image.shape == (2, joints, 4)
     assert not world.any()
@@ -80,7 +88,9 @@ def test_a_network_of_boxes_places_its_classified_coordinates_into_the_box(tmp_p
     assert not is_one_stage(model)
     with ExitStack() as opened:
         poses = OnnxPoses(model, opened)
-        marks = poses.in_box(np.zeros((400, 400, 3), dtype=np.uint8), np.array([100.0, 100]), np.array([200.0, 300]))
+        marks = poses.in_box(
+            np.zeros((400, 400, 3), dtype=np.uint8), np.array([100.0, 100]), np.array([200.0, 300])
+        )
     np.testing.assert_allclose(marks[0], [150, 200, 0, 0.6], atol=0.5)
     np.testing.assert_allclose(marks[3], [150 - 125 * 0.75, 75, 0, 0.9], atol=0.5)
 

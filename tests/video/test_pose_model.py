@@ -1,4 +1,6 @@
-"""Metadata that is added to a network: everything old is still there, and the new buffer says what it was given."""
+"""Metadata that is added to a network: everything old is still there, and the new buffer says what it was
+given.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from halp.core.errors import InputError
 from halp.video import pose_model
 from halp.video.pose_model import image_metadata, obtain_pose_model, with_metadata
 
-flatbuffers = pytest.importorskip("flatbuffers", reason="flatbuffers is not installed (pip install halp-motion[video])")
+flatbuffers = pytest.importorskip(
+    "flatbuffers", reason="flatbuffers is not installed (pip install halp-motion[video])"
+)
 
 
 def network(described: bool) -> bytes:
@@ -61,7 +65,9 @@ def test_old_fields_stay_and_the_new_buffer_is_found_by_its_entry(described: boo
     assert struct.unpack_from("<I", data, fields[0])[0] == 3
     assert text_at(data, fields[3]) == b"a network"
     assert sorted(fields) == [0, 3, 4, 6]
-    buffers = [text_at(data, pose_model._fields(data, place)[0]) for place in pose_model._targets(data, fields[4])]
+    buffers = [
+        text_at(data, pose_model._fields(data, place)[0]) for place in pose_model._targets(data, fields[4])
+    ]
     assert buffers == [b"first", b"second one", b"what it is"]
     place = pose_model._target(data, pose_model._fields(data, pose_model._targets(data, fields[4])[2])[0])
     assert (place + 4) % 16 == 0
@@ -79,7 +85,9 @@ def test_metadata_tells_mean_and_deviation() -> None:
     assert struct.pack("<If", 1, 2.0) in data
 
 
-def test_another_package_is_refused_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_package_is_refused_and_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
     package = tmp_path / "package.whl"
     with zipfile.ZipFile(package, "w") as archive:

@@ -1,4 +1,6 @@
-"""Joint positions of a video that are not to be trusted are found, and movements that people make are not among them."""
+"""Joint positions of a video that are not to be trusted are found, and movements that people make are not
+among them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""AimCLR as a term: its identities with SkeletonCLR and HaLP, gradients, stages, and whole runs that resume exactly."""
+"""AimCLR as a term: its identities with SkeletonCLR and HaLP, gradients, stages, and whole runs that resume
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,25 @@ from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
 from halp.skeleton import KINECT_V1
 from halp.training import Recipe, load_recipe, pretrain
 from halp.training.checkpoint import newest_checkpoint
-from halp.zoo.aimclr import AimClrSettings, distribution_match, energy_drop, nearest_positives_loss, union_of_nearest
+from halp.zoo.aimclr import (
+    AimClrSettings,
+    distribution_match,
+    energy_drop,
+    nearest_positives_loss,
+    union_of_nearest,
+)
 
 STGCN = EncoderSettings("stgcn", output=16, stages=2, dropout=0.5)
 OFF = AimClrSettings(extreme=False, weight=0.0, mining=False)
 TINY = (
-    *("epochs=2", "batch_size=16", "views.frames=12", "encoder.output=32", "encoder.stages=1", "encoder.dropout=0.3"),
+    *(
+        "epochs=2",
+        "batch_size=16",
+        "views.frames=12",
+        "encoder.output=32",
+        "encoder.stages=1",
+        "encoder.dropout=0.3",
+    ),
     *("contrast.queue=32", "contrast.dimension=16", "aimclr.mining_epoch=1", "split=xsub"),
     *("saving.checkpoint_epochs=1", "saving.log_every=1"),
 )
@@ -63,7 +78,9 @@ def state(made: MocoMethod, epochs: tuple[int, ...] = (0, 0, 0, 150, 150)) -> di
     for number, epoch in enumerate(epochs):
         found[f"loss {number}"], _ = step(made, number, epoch)
         optimiser.step()
-    return found | {name: value for name, value in made.state_dict().items() if not name.startswith("terms.halp")}
+    return found | {
+        name: value for name, value in made.state_dict().items() if not name.startswith("terms.halp")
+    }
 
 
 @pytest.mark.heavy
@@ -158,7 +175,9 @@ def test_halp_pulls_the_queries_that_it_is_told_to() -> None:
 def test_a_gru_has_a_map_to_drop_from_and_an_encoder_without_one_is_refused() -> None:
     made = model(encoder=EncoderSettings("gru", hidden=4, layers=1))
     assert step(made, 0)[0].isfinite()
-    with pytest.raises(InputError, match="the feature map before pooling, and encoder 'fusion' has no 'sequence'"):
+    with pytest.raises(
+        InputError, match="the feature map before pooling, and encoder 'fusion' has no 'sequence'"
+    ):
         model(encoder=EncoderSettings("fusion"))
 
 
@@ -172,7 +191,10 @@ def test_a_gru_has_a_map_to_drop_from_and_an_encoder_without_one_is_refused() ->
         (["aimclr.top=0"], "must be at least 1"),
         (["contrast.queue=0"], "'aimclr' needs 1 keys"),
         (['terms=["infonce", "aimclr"]'], "would count twice"),
-        (['terms=["aimclr", "crossclr"]', 'streams=["joint", "bone"]'], "'crossclr' takes the place of InfoNCE"),
+        (
+            ['terms=["aimclr", "crossclr"]', 'streams=["joint", "bone"]'],
+            "'crossclr' takes the place of InfoNCE",
+        ),
         (['terms=["aimclr", "halp"]', 'halp.queries=["extremes"]'], "give: query, extreme, extreme-dropped"),
         (['terms=["aimclr", "halp"]', 'halp.queries=["query", "query"]'], "each once"),
         (
@@ -188,16 +210,22 @@ def test_wrong_settings_get_one_sentence(overrides: list[str], words: str) -> No
     assert words in str(caught.value)
 
 
-def test_readings_of_the_extreme_view_differ_in_blur_and_time_flip_and_a_recipe_may_describe_its_own() -> None:
+def test_readings_of_the_extreme_view_differ_in_blur_and_time_flip_and_a_recipe_may_describe_its_own() -> (
+    None
+):
     public, paper = (
-        model(aimclr=AimClrSettings(augmentations=reading)).views["extreme"] for reading in ("public", "paper")
+        model(aimclr=AimClrSettings(augmentations=reading)).views["extreme"]
+        for reading in ("public", "paper")
     )
     assert public is not None
     assert paper is not None
     names = ["reflect-crop", "shear", "mirror", "rotation", "noise", "blur", "axis-mask"]
     assert [entry.name for entry in public] == names
     assert [entry.name for entry in paper] == [*names[:2], "time-flip", *names[2:]]
-    assert [next(e for e in one if e.name == "blur").settings.normalise for one in (public, paper)] == [False, True]
+    assert [next(e for e in one if e.name == "blur").settings.normalise for one in (public, paper)] == [
+        False,
+        True,
+    ]
     own = load_recipe("small-aimclr", ["views.extreme.augmentations=['shear']"])
     assert [entry.name for entry in own.views.policies(own_views(own))["extreme"] or ()] == ["shear"]
 
@@ -231,7 +259,9 @@ def test_run_may_be_forked_with_halp_and_ends_in_the_same_bits_where_halp_has_no
     whole = pretrain(load_recipe("small-aimclr", TINY), store, tmp_path / "whole", progress=False)
     warm = pretrain(load_recipe("small-aimclr", TINY), store, tmp_path / "warm", until=1, progress=False)
     forked, muted = (
-        pretrain(load_recipe("small-aimclr-halp", given), store, tmp_path / name, fork=warm.path, progress=False)
+        pretrain(
+            load_recipe("small-aimclr-halp", given), store, tmp_path / name, fork=warm.path, progress=False
+        )
         for name, given in (("fork", (*TINY, *HALP)), ("muted", (*TINY, *HALP, "halp.weight=0.0")))
     )
     assert {"joint/kept", "joint/positives"} <= forked.metrics()[-1].keys()
@@ -240,8 +270,11 @@ def test_run_may_be_forked_with_halp_and_ends_in_the_same_bits_where_halp_has_no
 
 
 @pytest.mark.slow
-def test_run_ends_in_the_same_bits_after_a_kill_and_is_the_same_on_two_processes(tmp_path: Path, store: Store) -> None:
-    # a cell of EADM on the threshold falls to either side by rounding: small steps keep such differences small
+def test_run_ends_in_the_same_bits_after_a_kill_and_is_the_same_on_two_processes(
+    tmp_path: Path, store: Store
+) -> None:
+    # a cell of EADM on the threshold falls to either side by rounding: small steps keep such differences
+    # small
     settings = (*TINY, *HALP, "saving.checkpoint_steps=2", "optimiser.learning_rate=0.001")
     jobs.compare_whole_killed_and_two_processes(tmp_path, store, "small-aimclr-halp", settings)
     jobs.assert_whole_and_two_are_close(tmp_path, 5e-3)

@@ -39,7 +39,9 @@ def test_a_cell_is_dropped_from_1_18_standard_deviations_on() -> None:
     assert float(distance[~dropped].max()) < 1.179
 
 
-def test_the_sum_of_what_is_kept_is_scaled_by_the_share_of_the_whole_batch_and_gradient_is_that_factor() -> None:
+def test_the_sum_of_what_is_kept_is_scaled_by_the_share_of_the_whole_batch_and_gradient_is_that_factor() -> (
+    None
+):
     x = maps(4, 1, 6, 5, 8).requires_grad_()
     y = energy_drop(x)
     y.sum().backward()

@@ -15,7 +15,10 @@ from halp.zoo.aimclr import distribution_match, expected_key, nearest_positives_
 def vectors(seed: int = 0, batch: int = 5, size: int = 17) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """A normal, an extreme and a dropped query, keys and a queue."""
     g = torch.Generator().manual_seed(seed)
-    made = [unit(torch.randn(rows, 6, generator=g, dtype=torch.double)) for rows in (batch, batch, batch, batch, size)]
+    made = [
+        unit(torch.randn(rows, 6, generator=g, dtype=torch.double))
+        for rows in (batch, batch, batch, batch, size)
+    ]
     return made[0], made[1], made[2], made[3], made[4]
 
 
@@ -24,7 +27,8 @@ def test_distribution_match_is_the_cross_entropy_over_all_columns(temperature: f
     q, extreme, dropped, key, queue = vectors()
     found = distribution_match(q, [extreme, dropped], key, queue, temperature)
     halves = [
-        slow.distribution_match(*(x.numpy() for x in (q, e, key, queue)), temperature) for e in (extreme, dropped)
+        slow.distribution_match(*(x.numpy() for x in (q, e, key, queue)), temperature)
+        for e in (extreme, dropped)
     ]
     assert float(found) == pytest.approx(sum(halves) / 2, rel=1e-10)
 
@@ -46,7 +50,9 @@ def test_gradient_of_distribution_match_is_exact_and_zero_for_the_normal_query()
     assert q.grad is None
     assert key.grad is None
     assert queue.grad is None
-    assert torch.autograd.gradcheck(lambda e, d: distribution_match(q, [e, d], key, queue, 0.3), (extreme, dropped))
+    assert torch.autograd.gradcheck(
+        lambda e, d: distribution_match(q, [e, d], key, queue, 0.3), (extreme, dropped)
+    )
 
 
 @pytest.mark.parametrize("reading", ["mean", "sum"])
@@ -67,7 +73,9 @@ def test_a_row_has_two_to_four_positives_with_its_key_and_repeated_ones_count_on
     for seed in range(20):
         q, extreme, dropped, _, queue = vectors(seed)
         numbers |= set(
-            (1 + union_of_nearest([q, 0.5 * (q + extreme), 0.5 * (q + dropped)], queue).distinct.sum(1)).tolist()
+            (
+                1 + union_of_nearest([q, 0.5 * (q + extreme), 0.5 * (q + dropped)], queue).distinct.sum(1)
+            ).tolist()
         )
     assert numbers == {2, 3, 4}
     same = union_of_nearest([q, q, q], queue)
@@ -81,8 +89,12 @@ def test_gradient_of_nearest_positives_reaches_the_query_alone_and_without_neigh
 ) -> None:
     q, extreme, dropped, key, queue = (x.requires_grad_() for x in vectors(batch=3, size=5))
     found = union_of_nearest([q, extreme, dropped], queue)
-    assert torch.autograd.gradcheck(lambda x: nearest_positives_loss(x, key, queue, found, 0.3, reading), (q,))
+    assert torch.autograd.gradcheck(
+        lambda x: nearest_positives_loss(x, key, queue, found, 0.3, reading), (q,)
+    )
     nearest_positives_loss(q, key, queue, found, 0.3, reading).backward()
     assert all(x.grad is None for x in (extreme, dropped, key, queue))
     none = found._replace(distinct=torch.zeros_like(found.distinct))
-    torch.testing.assert_close(nearest_positives_loss(q, key, queue, none, 0.3, reading), info_nce(q, key, queue, 0.3))
+    torch.testing.assert_close(
+        nearest_positives_loss(q, key, queue, none, 0.3, reading), info_nce(q, key, queue, 0.3)
+    )

@@ -1,4 +1,6 @@
-"""The LSTM encoder against its equations gate by gate, and AS-CAL: the mean of the states, contrasted without a head."""
+"""The LSTM encoder against its equations gate by gate, and AS-CAL: the mean of the states, contrasted without
+a head.
+"""
 
 from __future__ import annotations
 
@@ -78,11 +80,20 @@ def test_without_a_head_unit_features_are_the_embeddings() -> None:
 
 
 def test_published_recipe_has_the_settings_of_as_cal() -> None:
-    for name, queue, frames in (("ntu60-ascal", 16384, 150), ("ntu120-ascal", 16384, 150), ("small-ascal", 500, 60)):
+    for name, queue, frames in (
+        ("ntu60-ascal", 16384, 150),
+        ("ntu120-ascal", 16384, 150),
+        ("small-ascal", 500, 60),
+    ):
         recipe = load_recipe(name)
         assert (recipe.epochs, recipe.batch_size, recipe.views.frames) == (60, 32, frames)
         contrast = recipe.contrast
-        assert (contrast.queue, contrast.temperature, contrast.momentum, contrast.head) == (queue, 0.06, 0.999, "none")
+        assert (contrast.queue, contrast.temperature, contrast.momentum, contrast.head) == (
+            queue,
+            0.06,
+            0.999,
+            "none",
+        )
         assert (recipe.encoder.name, recipe.encoder.hidden, recipe.encoder.layers) == ("lstm", 256, 1)
         assert [step.name for step in recipe.views.augmentations] == ["subtract-joint", "time-flip", "shear"]
         optimiser = recipe.optimiser

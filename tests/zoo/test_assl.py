@@ -1,4 +1,6 @@
-"""ASSL: every loss against loops, which labels are used, which loss moves which part, and training from few labels."""
+"""ASSL: every loss against loops, which labels are used, which loss moves which part, and training from few
+labels.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ def test_the_discriminator_moves_by_its_own_loss_alone_and_labels_by_cross_entro
     network = ASSLNetwork(encoder(), 3, SMALL)
     around = torch.randn(6, 4, network.classifier.in_features)
     losses = network.losses(CLIPS, LABELS, drawn(), around)
-    own = torch.autograd.grad(losses["discriminator"], list(network.discriminator.parameters()), retain_graph=True)
+    own = torch.autograd.grad(
+        losses["discriminator"], list(network.discriminator.parameters()), retain_graph=True
+    )
     network.total(losses).backward()
     for parameter, expected in zip(network.discriminator.parameters(), own):
         torch.testing.assert_close(parameter.grad, expected)
@@ -155,7 +159,9 @@ def untrained(store: Store) -> PretrainedEncoder:
     torch.manual_seed(0)
     inner = build_encoder(EncoderSettings("gru", hidden=16, layers=1), store.topology, store.persons)
     steps = list(store.normalisation)
-    return PretrainedEncoder(inner, store.topology, persons=store.persons, frames=16, normalisation=steps).eval()
+    return PretrainedEncoder(
+        inner, store.topology, persons=store.persons, frames=16, normalisation=steps
+    ).eval()
 
 
 @pytest.mark.slow

@@ -40,7 +40,9 @@ def slow_loss(first: Tensor, second: Tensor, off_diagonal: float) -> float:
 
 @pytest.mark.parametrize("off_diagonal", [0.0, 2e-4, 0.7])
 def test_loss_is_that_of_the_loops(off_diagonal: float) -> None:
-    assert float(barlow_twins(*views(), off_diagonal)) == pytest.approx(slow_loss(*views(), off_diagonal), rel=1e-9)
+    assert float(barlow_twins(*views(), off_diagonal)) == pytest.approx(
+        slow_loss(*views(), off_diagonal), rel=1e-9
+    )
 
 
 def test_gradient_reaches_both_views_and_is_that_of_finite_differences() -> None:

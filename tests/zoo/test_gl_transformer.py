@@ -31,7 +31,9 @@ def method(encoder: str, settings: DisplacementSettings) -> DisplacementMethod:
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.heavy
 def test_step_has_the_losses_of_the_loops(encoder: str, centre: str) -> None:
-    chosen = DisplacementSettings(intervals=(1, 3), bin=0.1, bins=4, magnitude_weight=0.5, centre_intervals=centre)
+    chosen = DisplacementSettings(
+        intervals=(1, 3), bin=0.1, bins=4, magnitude_weight=0.5, centre_intervals=centre
+    )
     made = method(encoder, chosen)
     clips = 0.2 * torch.randn(2, 6, 2, 20, 3)
     clips[1, :, 1] = 0
@@ -67,7 +69,12 @@ def test_published_settings_of_gl_transformer() -> None:
     assert (recipe.epochs, recipe.batch_size, recipe.optimiser.weight_decay) == (120, 128, 0.1)
     assert recipe.optimiser.rate(1.5) == pytest.approx(5e-5 * 0.99)
     section = recipe.displacement
-    assert (section.intervals, section.bin, section.bins, section.centre_weight) == ((1, 5, 10), 0.01, 14, 0.05)
+    assert (section.intervals, section.bin, section.bins, section.centre_weight) == (
+        (1, 5, 10),
+        0.01,
+        14,
+        0.05,
+    )
 
 
 @pytest.mark.parametrize(

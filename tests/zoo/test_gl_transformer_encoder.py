@@ -1,4 +1,6 @@
-"""The encoder of GL-Transformer: its blocks against torch's own attention, frame by frame; places, centre and dropout."""
+"""The encoder of GL-Transformer: its blocks against torch's own attention, frame by frame; places, centre and
+dropout.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def test_the_whole_body_in_another_place_changes_the_centre_token_alone() -> Non
 
 def test_features_are_the_mean_over_frames_and_learning_reaches_all_weights() -> None:
     torch.manual_seed(0)
-    encoder = GlobalLocalEncoder(GlobalLocalSettings(width=4, heads=2, frames=6, path_dropout=0), KINECT_V1, 2).eval()
+    encoder = GlobalLocalEncoder(
+        GlobalLocalSettings(width=4, heads=2, frames=6, path_dropout=0), KINECT_V1, 2
+    ).eval()
     clips = torch.randn(3, 6, 2, 20, 3)
     assert encoder(clips).shape == (3, 2 * 20 * 4)
     torch.testing.assert_close(encoder(clips), encoder.sequence(clips).mean(1))

@@ -37,7 +37,15 @@ from halp.zoo.graphcl import (
 )
 
 SEEDS = st.integers(0, 10_000)
-SMALL = ("epochs=3", "batch_size=16", "width=4", "layers=2", "halp.start_epoch=1", "halp.prototypes=4", "halp.count=5")
+SMALL = (
+    "epochs=3",
+    "batch_size=16",
+    "width=4",
+    "layers=2",
+    "halp.start_epoch=1",
+    "halp.prototypes=4",
+    "halp.count=5",
+)
 
 
 def draws(seed: int) -> torch.Generator:
@@ -87,7 +95,9 @@ def test_a_batch_has_the_chosen_graphs_one_after_the_other(seed: int, chosen: li
 
 def test_public_self_loops_leave_out_the_last_node_with_an_edge_and_all_behind_it() -> None:
     edges = np.array([[0, 1, 4, 5], [1, 2, 5, 6]])  # nodes 3, 7 and 8 have no edge, graph 2 has none at all
-    graphs = assemble("three", "three", edges, np.zeros(9, np.int64), np.array([0, 4, 8, 9]), np.array([0, 1, 0]))
+    graphs = assemble(
+        "three", "three", edges, np.zeros(9, np.int64), np.array([0, 4, 8, 9]), np.array([0, 1, 0])
+    )
     looped = graphs.with_self_loops()
     assert [node for node, near in neighbours(looped).items() if node in near] == [0, 1, 4, 5]
     assert bool((looped.targets.diff() >= 0).all())
@@ -106,9 +116,14 @@ def test_node_drop_takes_a_tenth_of_the_nodes_and_those_left_without_an_edge(see
             continue
         here = nodes & stays
         assert here, "a graph vanished"
-        # dropping these and removing what has no edge left gives what is there, for some choice of n // 10 nodes
+        # dropping these and removing what has no edge left gives what is there, for some choice of n // 10
+        # nodes
         gone = nodes - here
-        isolated = {node for node in gone if not any(a in here | {node} and b == node for a, b in before if a in nodes)}
+        isolated = {
+            node
+            for node in gone
+            if not any(a in here | {node} and b == node for a, b in before if a in nodes)
+        }
         dropped = len(nodes) // 10
         assert len(gone - isolated) <= dropped
         assert len(gone) >= dropped - (len(here) == 1)
@@ -134,7 +149,9 @@ def test_subgraph_is_connected_to_its_start_and_of_the_right_size(seed: int) -> 
         assert reached == kept
 
 
-def public_subgraph_by_loops(neighbours: dict[int, set[int]], nodes: int, draw: np.random.Generator) -> frozenset[int]:
+def public_subgraph_by_loops(
+    neighbours: dict[int, set[int]], nodes: int, draw: np.random.Generator
+) -> frozenset[int]:
     """Members as the public code draws them, try by try."""
     members = [int(draw.integers(nodes))]
     frontier = sorted(neighbours[members[0]])
@@ -149,9 +166,12 @@ def public_subgraph_by_loops(neighbours: dict[int, set[int]], nodes: int, draw: 
 
 @pytest.mark.heavy
 def test_public_subgraphs_are_as_frequent_as_those_drawn_try_by_try() -> None:
-    # a ring of eleven with spokes from node 0, node 10 without a self-loop: few tries often find too few neighbours
+    # a ring of eleven with spokes from node 0, node 10 without a self-loop: few tries often find too few
+    # neighbours
     pairs = [(i, (i + 1) % 11) for i in range(11)] + [(0, 5), (0, 7)]
-    one = assemble("ring", "ring", np.array(pairs).T, np.zeros(11, np.int64), np.array([0, 11]), np.array([0]))
+    one = assemble(
+        "ring", "ring", np.array(pairs).T, np.zeros(11, np.int64), np.array([0, 11]), np.array([0])
+    )
     one = one.with_self_loops()
     copies = 20_000
     batch = one.batch(torch.zeros(copies, dtype=torch.long))
@@ -205,7 +225,9 @@ def in_double(batch: GraphBatch) -> GraphBatch:
 
 
 def lopsided() -> GraphBatch:
-    """Edges in one direction only, a node without edges, a graph without nodes in the middle and one at the end."""
+    """Edges in one direction only, a node without edges, a graph without nodes in the middle and one at the
+    end.
+    """
     sources, targets = torch.tensor([1, 2, 2, 0, 4]), torch.tensor([0, 0, 1, 2, 5])
     features = torch.randn(7, 3, generator=torch.Generator().manual_seed(1))
     return GraphBatch(features, sources, targets, torch.tensor([0, 4, 4, 7, 7]))
@@ -281,7 +303,8 @@ def test_weight_zero_equals_graphcl_to_the_bit(monkeypatch: pytest.MonkeyPatch) 
     without = weights(GraphTraining(graphs, settings("halp.weight=0"), 3).run())
     never = weights(GraphTraining(graphs, settings("halp.start_epoch=3"), 3).run())
     assert equal(without, never)
-    # computed after all, but counted with weight zero: the term changes neither draws nor statistics of GraphCL
+    # computed after all, but counted with weight zero: the term changes neither draws nor statistics of
+    # GraphCL
     forced = GraphTraining(graphs, settings("halp.weight=1"), 3)
     original = HallucinatedPositives.forward
     monkeypatch.setattr(HallucinatedPositives, "forward", lambda self, *given: 0.0 * original(self, *given))

@@ -1,4 +1,6 @@
-"""The encoder of H-Transformer: its blocks against torch's own layer, the joining of parts, and what it reads."""
+"""The encoder of H-Transformer: its blocks against torch's own layer, the joining of parts, and what it
+reads.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +58,20 @@ def test_poses_fill_the_unit_cube_along_every_axis_that_has_an_extent() -> None:
     assert not fit_to_unit_cube(torch.zeros(1, 2, 3, 3)).any()
 
 
-@pytest.mark.parametrize("name", ["kinect-v1", "kinect-v2", "openpose-25", "smpl-22", "mediapipe-33", "coco-17"])
+@pytest.mark.parametrize(
+    "name", ["kinect-v1", "kinect-v2", "openpose-25", "smpl-22", "mediapipe-33", "coco-17"]
+)
 def test_every_joint_belongs_to_one_part_and_both_sides_have_the_same(name: str) -> None:
     topology = get_topology(name)
     parts = topology.body_parts
     assert sorted(joint for part in parts.values() for joint in part) == list(range(len(topology)))
     for limb in ("arm", "leg"):
-        left, right = ([topology.joints[joint] for joint in parts[f"{limb}_{side}"]] for side in ("left", "right"))
-        assert {joint.replace("_left", "") for joint in left} == {joint.replace("_right", "") for joint in right}
+        left, right = (
+            [topology.joints[joint] for joint in parts[f"{limb}_{side}"]] for side in ("left", "right")
+        )
+        assert {joint.replace("_left", "") for joint in left} == {
+            joint.replace("_right", "") for joint in right
+        }
         assert len(left) >= 3
 
 

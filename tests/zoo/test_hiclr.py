@@ -94,7 +94,11 @@ def test_the_masked_view_is_a_strong_one_with_hidden_joints() -> None:
     assert strong is not None
     assert masked is not None
     assert masked[:-1] == strong
-    assert (masked[-1].name, masked[-1].settings.joints, masked[-1].settings.every_frame) == ("joint-mask", 0.3, True)
+    assert (masked[-1].name, masked[-1].settings.joints, masked[-1].settings.every_frame) == (
+        "joint-mask",
+        0.3,
+        True,
+    )
 
 
 @pytest.mark.parametrize(

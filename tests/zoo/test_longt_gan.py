@@ -14,7 +14,14 @@ from halp.methods import METHODS, BuildContext, StepContext
 from halp.methods.predictive import hidden_frames
 from halp.skeleton import KINECT_V1
 from halp.training import load_recipe
-from halp.zoo.longt_gan import Inpainter, LongTGANMethod, LongTGANSettings, constant, discriminator_loss, fooling_loss
+from halp.zoo.longt_gan import (
+    Inpainter,
+    LongTGANMethod,
+    LongTGANSettings,
+    constant,
+    discriminator_loss,
+    fooling_loss,
+)
 
 CLIPS = torch.randn(4, 6, 1, 20, 3, generator=torch.Generator().manual_seed(1))
 
@@ -81,8 +88,16 @@ def test_each_side_moves_by_its_own_loss_alone() -> None:
     made = method(adversarial=0.3)
     made.training_step({"clip": CLIPS}, StepContext(0, torch.Generator().manual_seed(2))).loss.backward()
     encoder, parts, hidden, filled = parts_of(made)
-    judges, makers = list(parts.discriminator.parameters()), [*encoder.parameters(), *parts.decoder.parameters()]
-    judging = discriminator_loss(parts.discriminate(CLIPS.flatten(2)), parts.discriminate(filled.detach())).mean()
+    judges, makers = (
+        list(parts.discriminator.parameters()),
+        [
+            *encoder.parameters(),
+            *parts.decoder.parameters(),
+        ],
+    )
+    judging = discriminator_loss(
+        parts.discriminate(CLIPS.flatten(2)), parts.discriminate(filled.detach())
+    ).mean()
     error = (filled - CLIPS.flatten(2)).square().mean(2).sum(1) / hidden.sum(1)
     making = error.mean() + 0.3 * fooling_loss(parts.discriminate(filled)).mean()
     for loss, side in ((judging, judges), (making, makers)):

@@ -1,4 +1,6 @@
-"""Mixed negatives against loops in plain NumPy: selection, both mixes, loss and gradient; where they must not matter."""
+"""Mixed negatives against loops in plain NumPy: selection, both mixes, loss and gradient; where they must not
+matter.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def test_a_mix_with_the_query_is_nearer_to_it_than_its_negative_and_less_than_ha
     beside = negatives[rows.gather(1, drawn.beside_query)]
     similarity = [(vector * query[:, None]).sum(2) for vector in (made, beside)]
     assert (similarity[0] >= similarity[1] - 1e-12).all()
-    assert ((made * beside).sum(2) >= (made * query[:, None]).sum(2)).all(), "the negative weighs at least as much"
+    assert ((made * beside).sum(2) >= (made * query[:, None]).sum(2)).all(), (
+        "the negative weighs at least as much"
+    )
 
 
 def test_shares_and_places_lie_in_their_ranges_and_depend_on_the_generator_alone() -> None:

@@ -78,7 +78,9 @@ def test_losses_are_those_of_the_loops_and_are_weighted_in_the_sum() -> None:
 
 def test_gradients_reach_all_parts() -> None:
     made = method()
-    made.training_step({"clip": torch.randn(4, 7, 1, 20, 3)}, StepContext(0, torch.Generator())).loss.backward()
+    made.training_step(
+        {"clip": torch.randn(4, 7, 1, 20, 3)}, StepContext(0, torch.Generator())
+    ).loss.backward()
     for name, parameter in made.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.any(), name
@@ -87,7 +89,12 @@ def test_gradients_reach_all_parts() -> None:
 def test_published_settings_of_ms2l() -> None:
     recipe = load_recipe("ntu60-ms2l")
     encoder = recipe.encoder
-    assert (encoder.hidden, encoder.layers, encoder.direction, encoder.pooling) == (300, 2, "bidirectional", "mean")
+    assert (encoder.hidden, encoder.layers, encoder.direction, encoder.pooling) == (
+        300,
+        2,
+        "bidirectional",
+        "mean",
+    )
     assert (recipe.epochs, recipe.batch_size, recipe.optimiser.clip) == (60, 256, 10)
     assert (recipe.optimiser.rate(29), recipe.optimiser.rate(30)) == (1e-3, pytest.approx(1e-4))
     section = recipe.ms2l

@@ -1,4 +1,6 @@
-"""PCM3's terms over momentum contrast: the mixed view and its key, distillation to both queries, and what is refused."""
+"""PCM3's terms over momentum contrast: the mixed view and its key, distillation to both queries, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from halp.training import load_recipe, pretrain
 from halp.zoo.pcm3 import ClipMix, MixSettings, SelfDistillationSettings, self_distillation
 
 TINY = (
-    *("epochs=2", "batch_size=16", "views.frames=12", "encoder.hidden=4", "encoder.layers=1", "contrast.queue=37"),
+    *(
+        "epochs=2",
+        "batch_size=16",
+        "views.frames=12",
+        "encoder.hidden=4",
+        "encoder.layers=1",
+        "contrast.queue=37",
+    ),
     *("contrast.dimension=8", "saving.checkpoint_epochs=1", "saving.log_every=1", "split=xsub"),
 )
 HALP = ("halp.start_epoch=1", "halp.prototypes=4", "halp.count=6", "halp.recent=32")
@@ -48,8 +57,12 @@ def step(made: MocoMethod, seed: int = 3) -> tuple[Tensor, dict[str, Tensor]]:
     return loss, dict(metrics)
 
 
-@pytest.mark.parametrize("settings", [MixSettings(paste=1.0, squeeze=0.0), MixSettings(paste=0.0, squeeze=0.0)])
-def test_mix_is_info_nce_of_the_mixed_view_and_the_key_mixed_in_the_same_shares(settings: MixSettings) -> None:
+@pytest.mark.parametrize(
+    "settings", [MixSettings(paste=1.0, squeeze=0.0), MixSettings(paste=0.0, squeeze=0.0)]
+)
+def test_mix_is_info_nce_of_the_mixed_view_and_the_key_mixed_in_the_same_shares(
+    settings: MixSettings,
+) -> None:
     made = model("infonce", "mix", **{"mix": settings})
     queues = {stream: made.queue.keys(stream).clone() for stream in made.pairs}
     loss, metrics = step(made)

@@ -1,4 +1,6 @@
-"""Mixed keys and distillation from keys to queries against loops and against CMD's distillation; gradients."""
+"""Mixed keys and distillation from keys to queries against loops and against CMD's distillation;
+gradients.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mixes of two clips: what is replaced, by what, and how large the share is; body parts with and without names."""
+"""Mixes of two clips: what is replaced, by what, and how large the share is; body parts with and without
+names.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def generator(seed: int) -> torch.Generator:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("frames", [64, 50, 16, 3, 1])
-def test_pasted_region_is_some_parts_for_a_run_of_frames_and_the_share_is_its_size(seed: int, frames: int) -> None:
+def test_pasted_region_is_some_parts_for_a_run_of_frames_and_the_share_is_its_size(
+    seed: int, frames: int
+) -> None:
     mix = ClipMix(PARTS, paste=1.0, squeeze=0.0)
     drawn = mix.draw(6, frames, generator(seed))
     one, other = clips(frames)

@@ -41,7 +41,11 @@ def weights_of(cell: nn.GRUCell | nn.GRU) -> dict[str, slow.Array]:
 
 
 def test_fixed_state_decoder_adds_one_gru_step_from_the_same_state_to_every_frame() -> None:
-    decoder, state, frames = FixedStateDecoder(4, 3).double(), torch.randn(2, 3).double(), torch.randn(2, 6, 4).double()
+    decoder, state, frames = (
+        FixedStateDecoder(4, 3).double(),
+        torch.randn(2, 3).double(),
+        torch.randn(2, 6, 4).double(),
+    )
     found = decoder(state, frames)
     for clip in range(2):
         out, bias = numbers(decoder.out.weight), numbers(decoder.out.bias)
@@ -106,7 +110,12 @@ def test_next_frames_of_the_first_person_are_predicted_where_the_recipe_says_so(
 def test_recipe_for_ntu_has_the_settings_of_the_authors_notebook() -> None:
     recipe = load_recipe("ntu60-predict-cluster")
     encoder, optimiser = recipe.encoder, recipe.optimiser
-    assert (encoder.hidden, encoder.layers, encoder.direction, encoder.persons) == (1024, 3, "bidirectional", 1)
+    assert (encoder.hidden, encoder.layers, encoder.direction, encoder.persons) == (
+        1024,
+        3,
+        "bidirectional",
+        1,
+    )
     steps = steps_in_epoch(40_091, recipe.batch_size)
     assert abs(recipe.epochs * steps - 15_000) < steps
     assert (recipe.batch_size, recipe.views.frames, optimiser.clip) == (256, 50, 25)
@@ -119,7 +128,11 @@ def test_recipe_of_the_port_has_the_settings_of_the_public_pytorch_code() -> Non
     recipe = load_recipe("ntu60-predict-cluster-port")
     assert (recipe.encoder.hidden, recipe.encoder.layers, recipe.encoder.direction) == (1024, 3, "causal")
     assert (recipe.views.frames, recipe.epochs, recipe.batch_size, recipe.optimiser.clip) == (50, 500, 64, 25)
-    assert (recipe.optimiser.name, recipe.optimiser.rate(0), recipe.optimiser.rate(499)) == ("adam", 1e-3, 1e-3)
+    assert (recipe.optimiser.name, recipe.optimiser.rate(0), recipe.optimiser.rate(499)) == (
+        "adam",
+        1e-3,
+        1e-3,
+    )
 
 
 @pytest.mark.parametrize(

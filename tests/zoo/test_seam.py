@@ -1,4 +1,6 @@
-"""The zoo stands on the public seam alone, is loaded when asked for, and admits encoders by what they can do."""
+"""The zoo stands on the public seam alone, is loaded when asked for, and admits encoders by what they can
+do.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ def method(**settings: object) -> DisentanglementMethod:
     torch.manual_seed(0)
     encoder = EncoderSettings("sebirenet", units=4)
     context = BuildContext(KINECT_V1, 2, 6, {"joint": encoder}, {}, torch.Generator())
-    made: DisentanglementMethod = METHODS["disentanglement"].build(DisentanglementSettings(**settings), context)  # type: ignore[arg-type]
+    made: DisentanglementMethod = METHODS["disentanglement"].build(
+        DisentanglementSettings(**settings), context
+    )  # type: ignore[arg-type]
     return made
 
 
@@ -49,7 +51,9 @@ def test_losses_of_poses_are_those_of_the_loops() -> None:
         assert float(half_square(first - second)[pose]) == pytest.approx(slow.half_square(one, two))
         np.testing.assert_allclose(lengths[pose].numpy(), slow.bone_lengths(one, list(KINECT_V1.parents)))
         matrix = matrices[pose].numpy()
-        assert float(orthogonality(matrices)[pose]) == pytest.approx(slow.half_square(matrix @ matrix.T, np.eye(2)))
+        assert float(orthogonality(matrices)[pose]) == pytest.approx(
+            slow.half_square(matrix @ matrix.T, np.eye(2))
+        )
     turn = torch.tensor([[[0.6, -0.8], [0.8, 0.6]]])
     assert float(orthogonality(turn)) < 1e-12
 
@@ -58,7 +62,9 @@ def test_what_is_drawn() -> None:
     made, x = method(frames=4, removed=5), clips()
     encoder = made.backbones["joint"]
     assert isinstance(encoder, SeBiReNet)
-    poses, removed, rotation = made._draw(x, encoder, WholeBatch(3, slice(0, 3), torch.Generator().manual_seed(0)))
+    poses, removed, rotation = made._draw(
+        x, encoder, WholeBatch(3, slice(0, 3), torch.Generator().manual_seed(0))
+    )
     assert poses.shape == (3, 4, 2, 20, 3)
     around = x - x[:, :, :, encoder.centre, None]
     for clip in range(3):
@@ -77,7 +83,9 @@ def test_step_has_the_losses_of_the_loops() -> None:
     encoder, decoder = made.backbones["joint"], made.decoders["joint"]
     assert isinstance(encoder, SeBiReNet)
     assert isinstance(decoder, PoseDecoder)
-    poses, removed, rotation = made._draw(x, encoder, WholeBatch(3, slice(0, 3), torch.Generator().manual_seed(4)))
+    poses, removed, rotation = made._draw(
+        x, encoder, WholeBatch(3, slice(0, 3), torch.Generator().manual_seed(4))
+    )
     expected = dict.fromkeys(("pose", "bones", "crossed", "invariance", "orthogonality"), 0.0)
     parents = list(KINECT_V1.parents)
     for clip in range(3):
@@ -90,16 +98,25 @@ def test_step_has_the_losses_of_the_loops() -> None:
                 for part in given:
                     part[removed[clip, frame, person]] = 0
                 (code, view), (other, away) = (encoder.codes(part[None]) for part in given)
-                made_of = {"own": code @ view, "turned": other @ away, "back": other @ view, "forth": code @ away}
+                made_of = {
+                    "own": code @ view,
+                    "turned": other @ away,
+                    "back": other @ view,
+                    "forth": code @ away,
+                }
                 decoded = {key: decoder(value)[0].detach().double().numpy() for key, value in made_of.items()}
                 share = 1 / (3 * 2 * len(persons))
                 for key, target in (("own", pose), ("turned", turned), ("back", pose), ("forth", turned)):
                     error = slow.half_square(decoded[key], target.double().numpy())
                     expected["pose" if key in ("own", "turned") else "crossed"] += share * error
                 for key, target in (("own", pose), ("turned", turned)):
-                    lengths = (slow.bone_lengths(value, parents) for value in (decoded[key], target.double().numpy()))
+                    lengths = (
+                        slow.bone_lengths(value, parents) for value in (decoded[key], target.double().numpy())
+                    )
                     expected["bones"] += share * slow.half_square(*lengths)
-                expected["invariance"] += share * slow.half_square(code.detach().numpy(), other.detach().numpy())
+                expected["invariance"] += share * slow.half_square(
+                    code.detach().numpy(), other.detach().numpy()
+                )
                 for matrix in (view[0].detach().double().numpy(), away[0].detach().double().numpy()):
                     expected["orthogonality"] += share * slow.half_square(matrix @ matrix.T, np.eye(2))
     for name, value in expected.items():
@@ -108,7 +125,9 @@ def test_step_has_the_losses_of_the_loops() -> None:
     total = math.fsum(weights.get(name, 1.0) * value for name, value in expected.items())
     assert output.loss.item() == pytest.approx(total, rel=1e-3)
     output.loss.backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in made.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.isfinite().all() for parameter in made.parameters()
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ def weights_of(cell: nn.Module) -> dict[str, slow.Array]:
     return {key: np.asarray(getattr(cell, name).detach().numpy()) for key, name in names.items()}
 
 
-@pytest.mark.parametrize("parents", [[0, 0, 1, 1, 0], [2, 2, 2, 1, 4, 4]])  # the second has two roots, neither first
+@pytest.mark.parametrize(
+    "parents", [[0, 0, 1, 1, 0], [2, 2, 2, 1, 4, 4]]
+)  # the second has two roots, neither first
 def test_tree_goes_from_the_leaves_to_the_root_and_back_like_the_loops(parents: list[int]) -> None:
     torch.manual_seed(0)
     tree = JointTree(3, 2, parents).double()

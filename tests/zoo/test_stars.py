@@ -1,4 +1,6 @@
-"""Augmentation-free tuning: its positives, its memory, and runs that start from the encoder of another method."""
+"""Augmentation-free tuning: its positives, its memory, and runs that start from the encoder of another
+method.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,15 @@ COMMON = (
     "saving.log_every=1",
     "split=xsub",
 )
-TINY = (*COMMON, *GRU, "tune.width=8", "tune.memory=45", "tune.recent=24", "tune.prototypes=4", "tune.count=6")
+TINY = (
+    *COMMON,
+    *GRU,
+    "tune.width=8",
+    "tune.memory=45",
+    "tune.recent=24",
+    "tune.prototypes=4",
+    "tune.count=6",
+)
 SETTINGS = TuneSettings(width=5, memory=19, temperature=0.2, prototypes=3, count=4, refresh=2, recent=16)
 
 
@@ -69,7 +79,9 @@ def test_positive_is_the_nearest_past_projection_of_another_clip() -> None:
         for row, own in enumerate(context(step).clips.tolist()):  # type: ignore[union-attr]
             others = [vector for clip, vector in past[-19:] if clip != own]
             positives.append(max(others, key=lambda vector: float(vector @ z[row])) if others else z[row])
-        expected = positives_in_batch(p, torch.stack(positives)[:, None], torch.ones(8, 1, dtype=torch.bool), 0.2)
+        expected = positives_in_batch(
+            p, torch.stack(positives)[:, None], torch.ones(8, 1, dtype=torch.bool), 0.2
+        )
         torch.testing.assert_close(loss, expected)
         torch.testing.assert_close(metrics["joint/loss_neighbour"], loss.detach())
         past += list(zip(context(step).clips.tolist(), z))  # type: ignore[union-attr]
@@ -110,7 +122,9 @@ def test_memory_keeps_owners_aligned_through_wrap_around_and_excludes_the_own_cl
     assert torch.equal(memory.nearest(query, torch.tensor([0])), query), "nothing is remembered yet"
     memory.remember(axes[:1], torch.tensor([0]))
     assert torch.equal(memory.nearest(query, torch.tensor([0])), query), "nothing but the clip itself"
-    assert torch.equal(memory.nearest(axes[1:2], torch.tensor([9])), axes[:1]), "never a row that was not written"
+    assert torch.equal(memory.nearest(axes[1:2], torch.tensor([9])), axes[:1]), (
+        "never a row that was not written"
+    )
     memory.remember(axes[1:4], torch.tensor([1, 2, 3]))
     memory.remember(axes[4:8], torch.tensor([4, 5, 6, 7]))
     for row in range(3, 8):
@@ -118,7 +132,9 @@ def test_memory_keeps_owners_aligned_through_wrap_around_and_excludes_the_own_cl
         assert int(memory.owners[place]) == row
     towards = unit(axes[7] + 0.5 * axes[6])[None]
     assert torch.equal(memory.nearest(towards, torch.tensor([7])), axes[6:7])
-    assert torch.equal(memory.nearest(towards, torch.tensor([-1])), axes[7:]), "a clip that is not known excludes none"
+    assert torch.equal(memory.nearest(towards, torch.tensor([-1])), axes[7:]), (
+        "a clip that is not known excludes none"
+    )
 
 
 def test_view_is_the_whole_clip_as_it_is(store: Store) -> None:
@@ -187,7 +203,10 @@ def test_run_starts_from_the_encoder_of_any_method_and_resumes_exactly(
     parts = pretrain(chosen, store, tmp_path / "parts", resume=True, progress=False)
     assert jobs.final_files(whole.path) == jobs.final_files(parts.path)
     scratch = pretrain(chosen, store, tmp_path / "scratch", progress=False)
-    assert jobs.final_files(whole.path)["model.safetensors"] != jobs.final_files(scratch.path)["model.safetensors"]
+    assert (
+        jobs.final_files(whole.path)["model.safetensors"]
+        != jobs.final_files(scratch.path)["model.safetensors"]
+    )
     assert whole.info["initialised"]["from"] == str(run.path)
     assert ("joint/kept" in whole.metrics()[-1]) == (positives == "both")
 
@@ -195,7 +214,10 @@ def test_run_starts_from_the_encoder_of_any_method_and_resumes_exactly(
 def test_start_has_the_weights_of_the_source_and_a_key_encoder_follows(tmp_path: Path, store: Store) -> None:
     run = source("small", store, tmp_path)
     weights = run.encoder().encoder.state_dict()
-    for chosen in (load_recipe("small-tune", TINY), load_recipe("small", (*COMMON, *SOURCES["small"], "seed=1"))):
+    for chosen in (
+        load_recipe("small-tune", TINY),
+        load_recipe("small", (*COMMON, *SOURCES["small"], "seed=1")),
+    ):
         made = build_method(chosen, store.topology, store.persons)
         initialise_encoders(made, chosen, store, run.path)
         encoders = [made.encoders()["joint"]]
@@ -213,7 +235,9 @@ def test_other_clips_and_two_starts_are_refused(tmp_path: Path, store: Store) ->
     with pytest.raises(InputError, match="there is no encoder"):
         pretrain(chosen, store, tmp_path / "run", init=tmp_path / "nothing", progress=False)
     plain = make_synthetic_store(tmp_path / "plain", count=24, subjects=6, normalisation=("centre",))
-    with pytest.raises(InputError, match=r"was trained on clips of normalisation .* has normalisation \['centre'\]"):
+    with pytest.raises(
+        InputError, match=r"was trained on clips of normalisation .* has normalisation \['centre'\]"
+    ):
         pretrain(chosen, plain, tmp_path / "run", init=run.path, progress=False)
     other = open_store(store.path)
     object.__setattr__(other, "topology", KINECT_V1)
@@ -224,7 +248,9 @@ def test_other_clips_and_two_starts_are_refused(tmp_path: Path, store: Store) ->
 
 def test_clips_of_the_source_count_as_pretraining(tmp_path: Path, store: Store) -> None:
     every = source("small", store, tmp_path, "split=all")
-    tuned = pretrain(load_recipe("small-tune", TINY), store, tmp_path / "tuned", init=every.path, progress=False)
+    tuned = pretrain(
+        load_recipe("small-tune", TINY), store, tmp_path / "tuned", init=every.path, progress=False
+    )
     seen = pretraining_clips(tuned.encoder().origin, store)
     assert seen is not None
     assert len(seen) == len(store)
@@ -241,14 +267,26 @@ def test_command_takes_a_run_and_notes_a_missing_one(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = source("small", store, tmp_path)
-    command = ["pretrain", "small-tune", "--data", str(store.path), "--accelerator", "cpu", "--set", *TINY, "epochs=1"]
+    command = [
+        "pretrain",
+        "small-tune",
+        "--data",
+        str(store.path),
+        "--accelerator",
+        "cpu",
+        "--set",
+        *TINY,
+        "epochs=1",
+    ]
     main([*command, "--run", str(tmp_path / "tuned"), "--init", str(run.path)])
     assert "untrained encoder" not in "".join(capsys.readouterr())
     main([*command, "--run", str(tmp_path / "scratch")])
     assert "an untrained encoder is tuned" in "".join(capsys.readouterr())
 
 
-def test_the_hint_for_another_encoder_can_be_typed_where_settings_are_lists(store: Store, tmp_path: Path) -> None:
+def test_the_hint_for_another_encoder_can_be_typed_where_settings_are_lists(
+    store: Store, tmp_path: Path
+) -> None:
     fused = ("encoder.name=fusion", "encoder.hidden=4", "encoder.layers=1", "encoder.gains=[0.5,1,1]")
     settings = ("epochs=1", "batch_size=16", "views.frames=12", "contrast.queue=32", 'terms=["infonce"]')
     source = pretrain(load_recipe("small", (*settings, *fused)), store, tmp_path / "source", progress=False)

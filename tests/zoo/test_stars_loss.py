@@ -22,8 +22,12 @@ def vectors() -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("temperature", [0.07, 0.5])
 def test_loss_is_that_of_the_loops(temperature: float) -> None:
     prediction, positives, kept = vectors()
-    expected = slow_formulas.positives_in_batch(prediction.numpy(), list(positives.numpy()), kept.tolist(), temperature)
-    assert float(positives_in_batch(prediction, positives, kept, temperature)) == pytest.approx(expected, rel=1e-9)
+    expected = slow_formulas.positives_in_batch(
+        prediction.numpy(), list(positives.numpy()), kept.tolist(), temperature
+    )
+    assert float(positives_in_batch(prediction, positives, kept, temperature)) == pytest.approx(
+        expected, rel=1e-9
+    )
 
 
 def test_one_positive_per_clip_is_info_nce_with_positives_as_queries() -> None:

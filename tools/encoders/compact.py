@@ -1,10 +1,13 @@
-"""`python -m tools.encoders.compact STORE [--fit PACKAGE]`: the few numbers of `halp-base` that search uses, and what they cost.
+"""`python -m tools.encoders.compact STORE [--fit PACKAGE]`: the few numbers of `halp-base` that search uses,
+and what they cost.
 
-`--fit` writes the projection into a package: the directions in which vectors of the CMU training windows (STORE, see
-`tools.encoders.corpus`) are longest, without labels, turned at random, so that standardising the numbers, as probes do, leaves
-distances alone. (Evening the directions out, by half or wholly, is worse on folds of the sets' training clips since the
-vectors themselves are shrunk along what views move.) Without `--fit`, for full and compact vectors: kNN and ridge on the
-four sets of `experiments.transfer`; how many of the ten nearest vectors stay (recall@10), and an index of
+`--fit` writes the projection into a package: the directions in which vectors of the CMU training windows
+(STORE, see
+`tools.encoders.corpus`) are longest, without labels, turned at random, so that standardising the numbers, as
+probes do, leaves distances alone. (Evening the directions out, by half or wholly, is worse on folds of the
+sets' training clips since the vectors themselves are shrunk along what views move.) Without `--fit`, for full
+and compact vectors: kNN and ridge on the four sets of `experiments.transfer`; how many of the ten nearest
+vectors stay (recall@10), and an index of
 `HALP_BENCH_VECTORS` (100,000) random crops of the windows. Figures go to `results/compact.json`.
 """
 
@@ -56,7 +59,9 @@ def measure(encoder: PretrainedEncoder, store: Store, cache: Path) -> dict[str, 
     for task in open_tasks(cache):
         full = embed(encoder, task.stores["body-16"], progress=False)
         few = full @ matrix
-        accuracies = {name: _accuracies(task, vectors) for name, vectors in (("full", full), ("compact", few))}
+        accuracies = {
+            name: _accuracies(task, vectors) for name, vectors in (("full", full), ("compact", few))
+        }
         figures["sets"][task.name] = {**accuracies, "recall@10": _recall(full, few)}
     held_out = embed(encoder, store, progress=False)[store.split("xsub")[1]]
     figures["held-out CMU windows, recall@10"] = _recall(held_out, held_out @ matrix)
@@ -65,7 +70,9 @@ def measure(encoder: PretrainedEncoder, store: Store, cache: Path) -> dict[str, 
 
 
 def _accuracies(task: Task, vectors: Vectors) -> dict[str, float]:
-    """Per cent of the test clips that kNN (k = 1, cosine) and ridge get right, the mean over the splits of a set."""
+    """Per cent of the test clips that kNN (k = 1, cosine) and ridge get right, the mean over the splits of a
+    set.
+    """
     right: dict[str, list[float]] = {"knn": [], "ridge": []}
     classes = int(task.labels.max()) + 1
     for train, test in task.parts:
@@ -78,7 +85,9 @@ def _accuracies(task: Task, vectors: Vectors) -> dict[str, float]:
 
 
 def _recall(full: Vectors, few: Vectors) -> float:
-    """Share of the ten nearest full vectors, the query itself left out, that are among the ten nearest few numbers."""
+    """Share of the ten nearest full vectors, the query itself left out, that are among the ten nearest few
+    numbers.
+    """
     chosen = np.random.default_rng(0).permutation(len(full))[:QUERIES]
     nearest = [search_exactly(vectors, vectors[chosen], 11)[0][:, 1:] for vectors in (few, full)]
     return round(recall_of(*nearest), 3)
@@ -92,7 +101,9 @@ def _index(encoder: PretrainedEncoder, store: Store, count: int) -> dict[str, An
     length = (lengths[clips] * draw.uniform(0.5, 0.95, count)).astype(np.int64)
     start = (draw.uniform(size=count) * (lengths[clips] - length)).astype(np.int64)
     crops = [torch.from_numpy(values) for values in (clips, start, length)]
-    vectors = np.concatenate(list(encode_crops(compacted(encoder), ClipPool.from_store(store), *crops, progress=False)))
+    vectors = np.concatenate(
+        list(encode_crops(compacted(encoder), ClipPool.from_store(store), *crops, progress=False))
+    )
     with tempfile.TemporaryDirectory() as folder:
         index = build_index(Path(folder), vectors, progress=False)
         size = (Path(folder) / INDEX).stat().st_size
@@ -112,7 +123,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="The compact output of halp-base and what it costs.")
     parser.add_argument("store", type=Path, help="windows of CMU, see tools.encoders.corpus")
     parser.add_argument("--fit", type=Path, help="package that gets the projection")
-    parser.add_argument("--sets", type=Path, default=Path("stores/transfer"), help="where the prepared sets are kept")
+    parser.add_argument(
+        "--sets", type=Path, default=Path("stores/transfer"), help="where the prepared sets are kept"
+    )
     options = parser.parse_args(arguments)
     store = halp.open_store(options.store)
     encoder = halp.load_encoder(options.fit or "halp-base")

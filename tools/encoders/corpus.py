@@ -1,13 +1,18 @@
-"""`python -m tools.encoders.corpus RAW STORE`: windows of the CMU motion capture database as one store, by one command.
+"""`python -m tools.encoders.corpus RAW STORE`: windows of the CMU motion capture database as one store, by
+one command.
 
-RAW is a checkout of github.com/una-dinosauria/cmu-mocap (BVH files and the index text). Every recording is resampled to 30
-frames per second, mapped by joint name onto `body-16`, converted to metres and cut into windows; each window is centred
-on the hips, turned by its mean axes and divided by the size of the body, so that neither unit nor up-axis matters.
-Subjects come from the file names, classes from words of the index text; recordings whose description names none or
-several classes have no label. Every fifth subject is held out. Counts, time and MB/s go to `results/corpus.json`.
-`--kinect` adds the training parts of NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect (that of the first of its ten half
-splits: only the test clips of that one are unseen then) as whole clips without labels; its counts are printed, not recorded.
-`--unturned` leaves every window as it stands on the floor: what virtual cameras (`cmu-view` recipes) need; printed only, too.
+RAW is a checkout of github.com/una-dinosauria/cmu-mocap (BVH files and the index text). Every recording is
+resampled to 30 frames per second, mapped by joint name onto `body-16`, converted to metres and cut into
+windows; each window is centred on the hips, turned by its mean axes and divided by the size of the body, so
+that neither unit nor up-axis matters. Subjects come from the file names, classes from words of the index
+text; recordings whose description names none or several classes have no label. Every fifth subject is held
+out. Counts, time and MB/s go to `results/corpus.json`.
+`--kinect` adds the training parts of NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect (that of the first of its
+ten half
+splits: only the test clips of that one are unseen then) as whole clips without labels; its counts are
+    printed, not recorded.
+`--unturned` leaves every window as it stands on the floor: what virtual cameras (`cmu-view` recipes) need;
+printed only, too.
 """
 
 from __future__ import annotations
@@ -73,7 +78,9 @@ CLASSES: dict[str, str] = {
     "drink": r"drink|eat(ing)?\b|soda",
     "throw": r"throw|toss|pitch",
     "kick": r"kick",
-    "animal": r"animal|monkey|bear|chicken|dragon|elephant|mummy|penguin|cat\b|dog\b|insect|snake|prairie|t-rex",
+    "animal": (
+        r"animal|monkey|bear|chicken|dragon|elephant|mummy|penguin|cat\b|dog\b|insect|snake|prairie|t-rex"
+    ),
 }
 
 
@@ -99,18 +106,27 @@ def label_of(description: str) -> int:
 
 
 def windows(frames: Frames, seconds: float, stride: float) -> Iterator[tuple[int, Frames]]:
-    """Windows of a recording at 30 frames per second with their first frame; a shorter recording is one window."""
+    """Windows of a recording at 30 frames per second with their first frame; a shorter recording is one
+    window.
+    """
     width, step = round(seconds * FPS), max(1, round(stride * FPS))
     for start in range(0, max(1, len(frames) - width + 1), step):
         yield start, frames[start : start + width]
 
 
 def kinect_clips(folder: Path) -> Iterator[Clip]:
-    """Training clips of the four Kinect sets in the corpus's topology, without labels, with subjects of their own."""
+    """Training clips of the four Kinect sets in the corpus's topology, without labels, with subjects of their
+    own.
+    """
     for number, name in enumerate(SETS, start=1):
         path = folder / name
         prepare(
-            "interchange", DATA / f"{name}.npz", path, topology=TOPOLOGY, normalisation=NORMALISATION, progress=False
+            "interchange",
+            DATA / f"{name}.npz",
+            path,
+            topology=TOPOLOGY,
+            normalisation=NORMALISATION,
+            progress=False,
         )
         store = open_store(path)
         train, _ = next(parts_of(name, store))
@@ -129,7 +145,9 @@ def build(
     steps: Sequence[str] = NORMALISATION,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Make the store and return what there is to say about it; `kinect` clips are added to the training part."""
+    """Make the store and return what there is to say about it; `kinect` clips are added to the training
+    part.
+    """
     described = descriptions(raw / "cmu-mocap-index-text.txt")
     files = find_files(raw, ".bvh")
     topology = get_topology(TOPOLOGY)
@@ -214,7 +232,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--window", type=float, default=64 / FPS, help="seconds")
     parser.add_argument("--stride", type=float, help="seconds between two starts; the window unless given")
     parser.add_argument("--kinect", action="store_true", help="with the training parts of the Kinect sets")
-    parser.add_argument("--unturned", action="store_true", help="keep the floor level: for `cmu-view` recipes")
+    parser.add_argument(
+        "--unturned", action="store_true", help="keep the floor level: for `cmu-view` recipes"
+    )
     options = parser.parse_args(arguments)
     try:
         with tempfile.TemporaryDirectory() as folder:

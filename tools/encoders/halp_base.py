@@ -1,4 +1,5 @@
-"""`python -m tools.encoders.halp_base RUN STORE OUT`: package `halp-base` from a run on CMU windows, with its card.
+"""`python -m tools.encoders.halp_base RUN STORE OUT`: package `halp-base` from a run on CMU windows, with its
+card.
 
     python -m tools.encoders.corpus RAW stores/cmu
     halp pretrain cmu-moco --data stores/cmu --run runs/cmu-moco
@@ -6,11 +7,12 @@
     python -m tools.encoders.compact stores/cmu --fit src/halp/encoders/shipped/halp-base
     python -m experiments.transfer --few
 
-The trained GRU becomes part of a `kernel-fusion` encoder, whose kernels and scales are fitted to 2,000 training windows.
-Then three views of every training window, as a Kinect might have seen it (`tools.encoders.kinect_views`), say which directions
-of the features views move most; along these they are shrunk (`Invariance`). Where RUN is a package, as the shipped one, its
-GRU, kernels and scales are kept and only that is fitted. It reads up to two persons (each alone, the larger value counts)
-although CMU recordings have one, and drops empty frames, which CMU does not have. Metrics on the card are those of
+The trained GRU becomes part of a `kernel-fusion` encoder, whose kernels and scales are fitted to 2,000
+training windows. Then three views of every training window, as a Kinect might have seen it
+(`tools.encoders.kinect_views`), say which directions of the features views move most; along these they are
+shrunk (`Invariance`). Where RUN is a package, as the shipped one, its GRU, kernels and scales are kept and
+only that is fitted. It reads up to two persons (each alone, the larger value counts) although CMU recordings
+have one, and drops empty frames, which CMU does not have. Metrics on the card are those of
 `results/transfer.json`, if it is there.
 """
 
@@ -107,7 +109,11 @@ def packaged(source: Path, corpus: Path) -> PretrainedEncoder:
     }
     torch.manual_seed(recipe.seed)
     inner = build_architecture(architecture, trained.topology, PERSONS)
-    kept = {name: value for name, value in trained.encoder.state_dict().items() if not name.startswith("invariance.")}
+    kept = {
+        name: value
+        for name, value in trained.encoder.state_dict().items()
+        if not name.startswith("invariance.")
+    }
     inner.load_state_dict({**inner.state_dict(), **kept})
     frames = STEP * trained.frames if from_run else trained.frames
     if from_run:
@@ -128,13 +134,19 @@ def packaged(source: Path, corpus: Path) -> PretrainedEncoder:
 
 @torch.no_grad()
 def fit_views(inner: Any, store: Store, frames: int) -> None:
-    """Fit the invariance of a `kernel-fusion` encoder to training windows as a Kinect might have seen them."""
+    """Fit the invariance of a `kernel-fusion` encoder to training windows as a Kinect might have seen
+    them.
+    """
     inner.eval()
     inner.invariance.left.fill_(1)
-    maker = ViewMaker(policies(frames)["Kinect"], {"view": None}, store.topology, ClipPool.from_store(store), 0)
+    maker = ViewMaker(
+        policies(frames)["Kinect"], {"view": None}, store.topology, ClipPool.from_store(store), 0
+    )
     rows = torch.from_numpy(np.sort(store.split("xsub")[0]))
     features = [
-        torch.cat([inner(maker.make(part, view, batch)["view"]) for batch, part in enumerate(rows.split(128))])
+        torch.cat(
+            [inner(maker.make(part, view, batch)["view"]) for batch, part in enumerate(rows.split(128))]
+        )
         for view in range(VIEWS)
     ]
     inner.invariance.fit(torch.stack(features), FLOOR)
@@ -170,11 +182,15 @@ def write_card(package: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the package, or with `--card` only its card again."""
-    parser = argparse.ArgumentParser(description="The package of the shipped encoder from a run on CMU windows.")
+    parser = argparse.ArgumentParser(
+        description="The package of the shipped encoder from a run on CMU windows."
+    )
     parser.add_argument("run", type=Path, help="the run, or a package whose weights are kept")
     parser.add_argument("store", type=Path, help="the store that the run was trained on")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--card", action="store_true", help="only write the card again, with the metrics of today")
+    parser.add_argument(
+        "--card", action="store_true", help="only write the card again, with the metrics of today"
+    )
     options = parser.parse_args(arguments)
     try:
         if not options.card:

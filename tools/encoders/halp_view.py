@@ -1,16 +1,17 @@
-"""`python -m tools.encoders.halp_view RUN STORE OUT`: the package of the shipped encoder of 2D poses from a run on CMU windows.
+"""`python -m tools.encoders.halp_view RUN STORE OUT`: the package of the shipped encoder of 2D poses from a
+run on CMU windows.
 
     python -m tools.encoders.corpus RAW stores/cmu-view --unturned
     halp pretrain cmu-view --data stores/cmu-view --run runs/cmu-view
     python -m tools.encoders.halp_view runs/cmu-view stores/cmu-view src/halp/encoders/shipped/halp-view
     python -m experiments.view --corpus stores/cmu-view
 
-The trained lifting network is followed by the GRU and the kernels of `halp-base`; a second bank of kernels reads the picture
-itself. Biases and scales are fitted to 1,000 training windows as virtual cameras see them; then four cameras see every
-window, and the directions of the features that cameras move most are shrunk (`Invariance`). Beside all these numbers stands a
-projection to 256 (`compact.safetensors`) that predicts from any camera what `halp-base` says of the window in space
-(`fit_compact`).
-Weights are stored in half precision. Metrics on the card are those of `results/view.json`, if it is there.
+The trained lifting network is followed by the GRU and the kernels of `halp-base`; a second bank of kernels
+reads the picture itself. Biases and scales are fitted to 1,000 training windows as virtual cameras see them;
+then four cameras see every window, and the directions of the features that cameras move most are shrunk
+(`Invariance`). Beside all these numbers stands a projection to 256 (`compact.safetensors`) that predicts from
+any camera what `halp-base` says of the window in space (`fit_compact`). Weights are stored in half precision.
+Metrics on the card are those of `results/view.json`, if it is there.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ not read: every frame is centred. Standing and lying look alike to some degree, 
 
 
 def packaged(source: Path, corpus: Path) -> PretrainedEncoder:
-    """The lifting network of a run or package with kernels, invariance and projection fitted to windows of the corpus."""
+    """The lifting network of a run or package with kernels, invariance and projection fitted to windows of
+    the corpus.
+    """
     trained, store = load_encoder(source), open_store(corpus)
     base = load_package(find_package("halp-base") or "halp-base")
     architecture = {
@@ -113,7 +116,9 @@ def packaged(source: Path, corpus: Path) -> PretrainedEncoder:
     }
     inner = build_architecture(architecture, FLAT, PERSONS)
     inner.lifter.load_state_dict(trained.encoder.lifter.state_dict())
-    kept = {name: value for name, value in base.encoder.state_dict().items() if not name.startswith("invariance.")}
+    kept = {
+        name: value for name, value in base.encoder.state_dict().items() if not name.startswith("invariance.")
+    }
     inner.reader.load_state_dict(kept)
     inner.half().float()  # what is stored
     inner.fit(camera_windows(store, FITTED, FRAMES)[0][..., :2])
@@ -147,7 +152,9 @@ def camera_features(read: Callable[[Tensor], Tensor], store: Store) -> Tensor:
 
 @torch.no_grad()
 def fit_compact(features: Tensor, store: Store) -> dict[str, Tensor]:
-    """A projection: ridge regression from what is read of pictures of a window to `halp-base`'s features of it in space."""
+    """A projection: ridge regression from what is read of pictures of a window to `halp-base`'s features of
+    it in space.
+    """
     base = load_package(find_package("halp-base") or "halp-base").encoder
     bodies = camera_windows(store, SEEN, FRAMES, seed=1, augmentations=())
     space = [base(own_frame(part[:, :, 0], store.topology)[:, :, None]) for part in bodies[0].split(128)]
@@ -178,7 +185,10 @@ def metrics_table() -> str:
     if not path.exists():
         return "Not measured yet: `python -m experiments.view`."
     text = path.read_text(encoding="utf-8")
-    return "## " + text.partition("\n## ")[2].partition("\n## halp-view less")[0].replace("\n## ", "\n### ").strip()
+    return (
+        "## "
+        + text.partition("\n## ")[2].partition("\n## halp-view less")[0].replace("\n## ", "\n### ").strip()
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -189,7 +199,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("run", type=Path, help="the run, or a package whose lifting network is kept")
     parser.add_argument("store", type=Path, help="the store that the run was trained on")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--card", action="store_true", help="only write the card again, with the metrics of today")
+    parser.add_argument(
+        "--card", action="store_true", help="only write the card again, with the metrics of today"
+    )
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     try:

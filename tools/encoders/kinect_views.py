@@ -1,7 +1,8 @@
-"""Views of motion capture as a Kinect would see it, and the parts of `halp-base`: without its invariance, and untrained.
+"""Views of motion capture as a Kinect would see it, and the parts of `halp-base`: without its invariance, and
+untrained.
 
-The invariance of `halp-base` is fitted to these views: noise that grows towards hands and feet, other bones, lost frames,
-missing joints, a tilt, normalised again as recordings are.
+The invariance of `halp-base` is fitted to these views: noise that grows towards hands and feet, other bones,
+lost frames, missing joints, a tilt, normalised again as recordings are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ FITTED = 2000  # windows that scales are fitted to, as those of `halp-base`
 
 @dataclass(frozen=True)
 class KinectNoiseSettings:
-    """Standard deviations in sizes of a bone (about 25 cm): of the trunk, and what each joint further out adds."""
+    """Standard deviations in sizes of a bone (about 25 cm): of the trunk, and what each joint further out
+    adds.
+    """
 
     trunk: float = 0.03
     outward: float = 0.02
@@ -35,11 +38,16 @@ class KinectNoiseSettings:
 
 @register_augmentation("kinect-noise", KinectNoiseSettings)
 class KinectNoise(AugmentationBase[KinectNoiseSettings]):
-    """Noise that grows towards hands and feet, half of it slow; then centred and scaled again, as recordings are."""
+    """Noise that grows towards hands and feet, half of it slow; then centred and scaled again, as recordings
+    are.
+    """
 
     def __init__(self, settings: KinectNoiseSettings, topology: Topology) -> None:
         super().__init__(settings, topology)
-        self.parents, self.centre = list(topology.parents), topology.index(topology.centre or topology.joints[0])
+        self.parents, self.centre = (
+            list(topology.parents),
+            topology.index(topology.centre or topology.joints[0]),
+        )
         depth = []
         for joint in range(len(topology)):
             steps, here = 0, joint
@@ -88,7 +96,9 @@ def plain_base() -> PretrainedEncoder:
 
 
 def untrained(seed: int, store: Store) -> PretrainedEncoder:
-    """`halp-base` with a fresh GRU and without invariance; scales are fitted to CMU windows, as its own were."""
+    """`halp-base` with a fresh GRU and without invariance; scales are fitted to CMU windows, as its own
+    were.
+    """
     encoder = plain_base()
     torch.manual_seed(seed)
     for module in encoder.encoder.modules():

@@ -1,10 +1,13 @@
 """What an augmentation is: settings of its own, random numbers drawn for a whole batch, then applied.
 
-`draw(shape, generator)` returns tensors whose first axis is the batch, `apply(clips, drawn)` uses the rows of the clips it is
-given: a process that holds a part of the batch applies its rows of the same draws. Clips are `(B, T, P, V, C)`. An augmentation
+`draw(shape, generator)` returns tensors whose first axis is the batch, `apply(clips, drawn)` uses the rows of
+the clips it is
+given: a process that holds a part of the batch applies its rows of the same draws. Clips are `(B, T, P, V,
+    C)`. An augmentation
 that needs no topology is one dataclass, whose fields are its settings.
-A *sampler* stands first in a policy and cuts the view out of the pool of clips: `draw(lengths, joints, dimensions, generator)`
-for clips of these lengths `(B,)`, then `make(pool, clips, drawn, frames)` gives the views `(B, frames, P, V, C)`.
+A *sampler* stands first in a policy and cuts the view out of the pool of clips: `draw(lengths, joints,
+dimensions, generator)` for clips of these lengths `(B,)`, then `make(pool, clips, drawn, frames)` gives the
+views `(B, frames, P, V, C)`.
 """
 
 from __future__ import annotations

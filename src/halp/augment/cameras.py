@@ -1,8 +1,9 @@
 """Virtual cameras: clips in space become key points in a picture, with the faults that pose estimators make.
 
-The steps of a policy in their order: `bone-lengths` (in space), `camera`, faults (`jitter`, `side-swaps`, `picture-edge`,
-`lost-frames`), `picture`. Clips stay `(B, T, P, V, 3)`; behind a camera x points right, y up, in units of the body's size,
-and depth is 0. A key point at (0, 0) is missing, as pose files write it.
+The steps of a policy in their order: `bone-lengths` (in space), `camera`, faults (`jitter`, `side-swaps`,
+`picture-edge`,
+`lost-frames`), `picture`. Clips stay `(B, T, P, V, 3)`; behind a camera x points right, y up, in units of the
+body's size, and depth is 0. A key point at (0, 0) is missing, as pose files write it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ NEAREST = 0.2  # of the distance between camera and body: nothing comes closer t
 
 @dataclass(frozen=True)
 class CameraSettings(CheckedSettings):
-    """Angles in degrees; distances in sizes of the body (the root mean square of its joints, about 0.6 m); focal lengths in half
-    widths of the picture.
+    """Angles in degrees; distances in sizes of the body (the root mean square of its joints, about 0.6 m);
+    focal lengths in half widths of the picture.
     """
 
     yaw: float = 180.0  # U(-yaw, yaw) about the vertical
@@ -58,7 +59,9 @@ class CameraSettings(CheckedSettings):
 
 @register_augmentation("camera", CameraSettings)
 class Camera(AugmentationBase[CameraSettings]):
-    """A pinhole camera of its own for every clip. Missing joints (all zeros) stay missing; the centre joint is there."""
+    """A pinhole camera of its own for every clip. Missing joints (all zeros) stay missing; the centre joint
+    is there.
+    """
 
     def __init__(self, settings: CameraSettings, topology: Topology) -> None:
         super().__init__(settings, topology)
@@ -75,7 +78,9 @@ class Camera(AugmentationBase[CameraSettings]):
         yaw, pitch, roll = angle(-s.yaw, s.yaw), angle(s.pitch_min, s.pitch_max), angle(-s.roll, s.roll)
         focal = uniform(s.focal_min, s.focal_max, batch, 1, generator=generator)
         # most films are made from a few metres: distances are spread evenly on a logarithmic scale
-        distance = uniform(math.log(s.distance_min), math.log(s.distance_max), batch, generator=generator).exp()
+        distance = uniform(
+            math.log(s.distance_min), math.log(s.distance_max), batch, generator=generator
+        ).exp()
         place = uniform(-s.off_centre, s.off_centre, batch, 2, generator=generator) / focal
         return {"rotation": camera_rotation(yaw, pitch, roll), "distance": distance, "place": place}
 
@@ -96,7 +101,9 @@ class Camera(AugmentationBase[CameraSettings]):
 
 
 def camera_rotation(yaw: Tensor, pitch: Tensor, roll: Tensor) -> Tensor:
-    """Rotations `(B, 3, 3)`: about the vertical (y), then about x (a camera from above has a positive pitch), then about z."""
+    """Rotations `(B, 3, 3)`: about the vertical (y), then about x (a camera from above has a positive pitch),
+    then about z.
+    """
     zero, unit = torch.zeros_like(yaw), torch.ones_like(yaw)
 
     def matrix(*rows: Tensor) -> Tensor:
@@ -115,7 +122,9 @@ class BoneLengthSettings(FactorSettings):
 
 @register_augmentation("bone-lengths", BoneLengthSettings)
 class BoneLengths(AugmentationBase[BoneLengthSettings]):
-    """Bodies of other proportions, and other ideas of where a joint lies. Clips without gaps; the root stays in its place."""
+    """Bodies of other proportions, and other ideas of where a joint lies. Clips without gaps; the root stays
+    in its place.
+    """
 
     def __init__(self, settings: BoneLengthSettings, topology: Topology) -> None:
         super().__init__(settings, topology)
@@ -130,7 +139,9 @@ class BoneLengths(AugmentationBase[BoneLengthSettings]):
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         factor = self.settings.factors(shape.batch, shape.joints, generator=generator)
         return {
-            "factor": torch.where(self.counterparts > torch.arange(shape.joints), factor[:, self.counterparts], factor)
+            "factor": torch.where(
+                self.counterparts > torch.arange(shape.joints), factor[:, self.counterparts], factor
+            )
         }
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
@@ -195,7 +206,9 @@ class SideSwaps(AugmentationBase[SideSwapSettings]):
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         swapped = drawn["frames"][:, :, None, None, None] & drawn["joints"][:, None, None, :, None]
-        return torch.where(swapped.to(clips.device), clips[:, :, :, self.counterparts.to(clips.device)], clips)
+        return torch.where(
+            swapped.to(clips.device), clips[:, :, :, self.counterparts.to(clips.device)], clips
+        )
 
 
 @register_augmentation("picture-edge")
@@ -203,7 +216,8 @@ class SideSwaps(AugmentationBase[SideSwapSettings]):
 class PictureEdge(CheckedSettings):
     """Joints whose median place lies beyond an edge are missing: the legs behind a table, an arm at the side.
 
-    Up to the share `outside` of the body's height (bottom edge) or width (left and right edge) lies outside the picture.
+    Up to the share `outside` of the body's height (bottom edge) or width (left and right edge) lies outside
+    the picture.
     """
 
     outside: float = limited(0.6, least=0, most=1)
@@ -211,7 +225,9 @@ class PictureEdge(CheckedSettings):
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         share = uniform(0, self.outside, shape.batch, generator=generator)
         # half of the edges are at the bottom, where films cut people; sides cut half as much
-        edge = torch.randint(4, (shape.batch,), generator=generator).clamp_min(1) - 1  # 0 bottom, 1 left, 2 right
+        edge = (
+            torch.randint(4, (shape.batch,), generator=generator).clamp_min(1) - 1
+        )  # 0 bottom, 1 left, 2 right
         return {"share": torch.where(edge == 0, share, share / 2), "edge": edge}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
@@ -228,8 +244,8 @@ class PictureEdge(CheckedSettings):
 @register_augmentation("lost-frames")
 @dataclass(frozen=True)
 class LostFrames(CheckedSettings):
-    """Frames that were dropped, or a lower frame rate: up to this share is lost, and filled on the straight line
-    between its neighbours; the first frame is always kept.
+    """Frames that were dropped, or a lower frame rate: up to this share is lost, and filled on the straight
+    line between its neighbours; the first frame is always kept.
     """
 
     frames: float = limited(0.5, least=0, most=1)
@@ -247,12 +263,16 @@ class LostFrames(CheckedSettings):
         after = torch.where(kept, time, frames).flip(1).cummin(1).values.flip(1)
         after = torch.where(after == frames, before, after)  # at the end the last frame stays
         share = (time - before) / (after - before).clamp_min(1)
-        return torch.lerp(at_frames(clips, before), at_frames(clips, after), share[:, :, None, None, None].to(clips))
+        return torch.lerp(
+            at_frames(clips, before), at_frames(clips, after), share[:, :, None, None, None].to(clips)
+        )
 
 
 @register_augmentation("picture")
 class Picture(AugmentationBase[Any]):
-    """The step `picture` of normalisation for whole batches: every person centred in each frame, divided by its size."""
+    """The step `picture` of normalisation for whole batches: every person centred in each frame, divided by
+    its size.
+    """
 
     def __init__(self, settings: Any, topology: Topology) -> None:
         super().__init__(settings, topology)
@@ -264,7 +284,9 @@ class Picture(AugmentationBase[Any]):
         known = torch.zeros(clips.shape[0], 1, clips.shape[2], 1, dtype=torch.bool, device=clips.device)
         for joint in self.anchors:
             there = seen[:, :, :, joint].any(1)[:, None, :, None]
-            anchor = torch.where(there & ~known, _last_seen(clips[:, :, :, joint], seen[:, :, :, joint]), anchor)
+            anchor = torch.where(
+                there & ~known, _last_seen(clips[:, :, :, joint], seen[:, :, :, joint]), anchor
+            )
             known = known | there
         mean = clips.sum((1, 3)) / seen.sum((1, 3)).clamp_min(1)[..., None]
         anchor = torch.where(known, anchor, mean[:, None])

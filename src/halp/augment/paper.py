@@ -1,7 +1,9 @@
-"""The paper's augmentation (after ISC): a random crop, then joint corruption or shear, then an optional rotation.
+"""The paper's augmentation (after ISC): a random crop, then joint corruption or shear, then an optional
+rotation.
 
-All of it is drawn in one sequence from one generator; in recipes it has the name `paper-2023`. The same pieces exist as
-augmentations of their own with a generator each (`halp.augment.spatial`, `halp.augment.temporal`).
+All of it is drawn in one sequence from one generator; in recipes it has the name `paper-2023`. The same
+pieces exist as augmentations of their own with a generator each (`halp.augment.spatial`,
+`halp.augment.temporal`).
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class PaperSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.crop_min > self.crop_max:
-            raise InputError(f"crops need 0 < crop_min ≤ crop_max ≤ 1, not {self.crop_min} and {self.crop_max}")
+            raise InputError(
+                f"crops need 0 < crop_min ≤ crop_max ≤ 1, not {self.crop_min} and {self.crop_max}"
+            )
 
     def draw(self, lengths: Tensor, joints: int, dimensions: int, generator: torch.Generator) -> Drawn:
         """Random numbers for clips of these lengths `(B,)`."""
@@ -68,7 +72,8 @@ def draw_matrices(
 ) -> Tensor:
     """For every clip and joint the `(C, C)` matrix its coordinates are multiplied by: `(B, V, C, C)`.
 
-    Each clip gets either joint corruption (some joints, fixed over time, zeroed or mixed by one random matrix) or shear.
+    Each clip gets either joint corruption (some joints, fixed over time, zeroed or mixed by one random
+    matrix) or shear.
     """
     eye = torch.eye(dimensions)
 
@@ -88,7 +93,9 @@ def draw_matrices(
 
 
 def rotation_matrices(angles: Tensor) -> Tensor:
-    """Rotation matrices from angles about each axis: `(B, 3)` → `(B, 3, 3)`; in the plane the first angle alone counts."""
+    """Rotation matrices from angles about each axis: `(B, 3)` → `(B, 3, 3)`; in the plane the first angle
+    alone counts.
+    """
     generators = torch.zeros(len(angles), angles.shape[1], angles.shape[1])
     planes = [(0, 1)] if angles.shape[1] == 2 else [(1, 2), (2, 0), (0, 1)]
     for axis, (i, j) in enumerate(planes):

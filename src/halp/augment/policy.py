@@ -1,7 +1,9 @@
-"""Views: which augmentations every named view of a method gets, drawn for whole batches and made for the rows asked for.
+"""Views: which augmentations every named view of a method gets, drawn for whole batches and made for the rows
+asked for.
 
-A policy is a list of named augmentations, each with settings and a probability. Every augmentation draws from a generator
-of its own, a function of (seed, view, name, epoch, step), so that adding one shifts no other's draws.
+A policy is a list of named augmentations, each with settings and a probability. Every augmentation draws from
+a generator of its own, a function of (seed, view, name, epoch, step), so that adding one shifts no other's
+draws.
 """
 
 from __future__ import annotations
@@ -52,14 +54,18 @@ Policy = tuple[Step, ...]
 def build_policy(data: Any, where: str) -> Policy:
     """A checked policy from a list of names and tables."""
     if not isinstance(data, (list, tuple)) or not data:
-        raise InputError(f'{where} must be a list of augmentations, for example [{{name = "shear", amplitude = 0.5}}]')
+        raise InputError(
+            f'{where} must be a list of augmentations, for example [{{name = "shear", amplitude = 0.5}}]'
+        )
     policy = tuple(
-        entry if isinstance(entry, Step) else _build_step(entry, f"{where}[{i}]") for i, entry in enumerate(data)
+        entry if isinstance(entry, Step) else _build_step(entry, f"{where}[{i}]")
+        for i, entry in enumerate(data)
     )
     for position, step in enumerate(policy):
         if step.samples and (position or step.probability != 1):
             raise InputError(
-                f"{where}: '{step.name}' cuts the view out of the clip; it must stand first, without probability"
+                f"{where}: '{step.name}' cuts the view out of the clip; it must stand first, without"
+                " probability"
             )
     return policy
 
@@ -87,11 +93,15 @@ class ViewSettings(PaperSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        changed = [name for name in field_types(PaperSettings) if getattr(self, name) != getattr(PaperSettings(), name)]
+        changed = [
+            name
+            for name in field_types(PaperSettings)
+            if getattr(self, name) != getattr(PaperSettings(), name)
+        ]
         if self.augmentations and changed:
             raise InputError(
-                f"views: {changed[0]} would be ignored, since views.augmentations is given; set it in the step '{PAPER}' of "
-                "the list, or leave it out"
+                f"views: {changed[0]} would be ignored, since views.augmentations is given; set it in the"
+                f" step '{PAPER}' of the list, or leave it out"
             )
 
     @property
@@ -103,7 +113,9 @@ class ViewSettings(PaperSettings):
         return (Step(PAPER, settings=PaperSettings(**chosen)),)
 
     def policies(self, views: Mapping[str, Policy | None]) -> dict[str, Policy | None]:
-        """The policy of every view that a method wants: the recipe's, else the method's; None for the common one."""
+        """The policy of every view that a method wants: the recipe's, else the method's; None for the common
+        one.
+        """
         return {view: self.named.get(view, own) for view, own in views.items()}
 
     def to_plain(self) -> dict[str, Any]:
@@ -139,7 +151,12 @@ class ViewMaker:
     """Makes the named views of batches of clips."""
 
     def __init__(
-        self, settings: ViewSettings, views: Mapping[str, Policy | None], topology: Topology, pool: ClipPool, seed: int
+        self,
+        settings: ViewSettings,
+        views: Mapping[str, Policy | None],
+        topology: Topology,
+        pool: ClipPool,
+        seed: int,
     ) -> None:
         self.frames, self.pool, self.seed = settings.frames, pool, seed
         self.common = [view for view, policy in settings.policies(views).items() if policy is None]
@@ -158,7 +175,9 @@ class ViewMaker:
     def _common_views(self, clips: Tensor, epoch: int, step: int, rows: slice) -> dict[str, Tensor]:
         (first, sampler), *_ = self.common_policy
         if not self.common or first.name != PAPER:
-            return {view: self._view(view, self.common_policy, clips, epoch, step, rows) for view in self.common}
+            return {
+                view: self._view(view, self.common_policy, clips, epoch, step, rows) for view in self.common
+            }
         # the paper's augmentation of all views is drawn in one sequence and made in one pass
         number, count = len(self.common), len(clips)
         draws = generator(self.seed, "views", epoch, step)
@@ -177,7 +196,9 @@ class ViewMaker:
             (first, sampler), *policy = policy
             lengths = self.pool.lengths[clips.to(self.pool.lengths.device)]
             joints, dimensions = self.pool.frames.shape[2:]
-            drawn = sampler.draw(lengths, joints, dimensions, self._generator(view, first.name, 0, epoch, step))
+            drawn = sampler.draw(
+                lengths, joints, dimensions, self._generator(view, first.name, 0, epoch, step)
+            )
             cut = sampler.make(
                 self.pool, clips[rows], {name: value[rows] for name, value in drawn.items()}, self.frames
             )
@@ -227,7 +248,8 @@ def random_views(
 ) -> Tensor:
     """One view of each clip by the paper's augmentation: `(B,)` indices → `(B, frames, P, V, C)`.
 
-    With `only`, all views are drawn but just those rows are made: what a process does with its part of a batch.
+    With `only`, all views are drawn but just those rows are made: what a process does with its part of a
+    batch.
     """
     if frames is None:
         frames = settings.frames if isinstance(settings, ViewSettings) else 64

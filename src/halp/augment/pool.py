@@ -14,7 +14,9 @@ from halp.data.store import Store
 
 @dataclass(frozen=True)
 class ClipPool:
-    """The frames of many clips in one tensor `(sum T, P, V, C)`, cut by index arithmetic for a whole batch at once."""
+    """The frames of many clips in one tensor `(sum T, P, V, C)`, cut by index arithmetic for a whole batch at
+    once.
+    """
 
     frames: Tensor
     offsets: Tensor
@@ -23,14 +25,16 @@ class ClipPool:
 
     @classmethod
     def from_store(cls, store: Store, device: torch.device | str = "cpu", *, keep: bool = True) -> ClipPool:
-        """All clips of a store, kept on the device; with `keep=False` they stay memory-mapped and only batches move."""
+        """All clips of a store, kept on the device; with `keep=False` they stay memory-mapped and only
+        batches move.
+        """
         device = torch.device(device)
         if store.listed and not keep:
             raise InputError(
                 f"store '{store.path}' lists others and does not fit into memory; merge them without --link"
             )
-        # copy-on-write satisfies torch, which has no read-only tensors; nothing ever writes. Frames that go to another device
-        # are sent straight from the map: no process holds a second copy
+        # copy-on-write satisfies torch, which has no read-only tensors; nothing ever writes. Frames that go
+        # to another device are sent straight from the map: no process holds a second copy
         copied = store.listed or (keep and device.type == "cpu")
         mapped = None if copied else np.load(store.path / "frames.npy", mmap_mode="c", allow_pickle=False)
         frames = torch.from_numpy(np.array(store.frames) if mapped is None else mapped)
@@ -39,7 +43,9 @@ class ClipPool:
         return cls(frames.to(home), offsets.to(home), lengths.to(home), device)
 
     def cut(self, clips: Tensor, start: Tensor, length: Tensor, frames: int) -> Tensor:
-        """Frames start … start + length − 1 of each clip `(B,)`, linearly resized to `frames`: `(B, frames, P, V, C)`."""
+        """Frames start … start + length − 1 of each clip `(B,)`, linearly resized to `frames`: `(B, frames,
+        P, V, C)`.
+        """
         home = self.frames.device
         clips, start, length = clips.to(home), start.to(home), length.to(home)
         scale = (length.double() / frames)[:, None]

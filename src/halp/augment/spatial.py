@@ -1,4 +1,6 @@
-"""Augmentations in space: shear, rotation, mirror, noise, scale, and joints or axes that are corrupted or hidden."""
+"""Augmentations in space: shear, rotation, mirror, noise, scale, and joints or axes that are corrupted or
+hidden.
+"""
 
 from __future__ import annotations
 
@@ -62,17 +64,23 @@ class JointCorruption(CheckedSettings):
 @register_augmentation("rotation")
 @dataclass(frozen=True)
 class Rotation(CheckedSettings):
-    """Rotates whole clips by random angles in radians; `aimclr` with amplitude 0.5236 (30 degrees) is AimCLR's."""
+    """Rotates whole clips by random angles in radians; `aimclr` with amplitude 0.5236 (30 degrees) is
+    AimCLR's.
+    """
 
     amplitude: float = 0.3
-    # each-axis: U(-amplitude, amplitude) about each; one-axis: one U(0, amplitude), the others a 30th of that;
-    # aimclr: the same angles the other way round, as its public code turns people
+    # each-axis: U(-amplitude, amplitude) about each; one-axis: one U(0, amplitude), the others a 30th of
+    # that; aimclr: the same angles the other way round, as its public code turns people
     reading: str = limited("each-axis", among=("each-axis", "one-axis", "aimclr"))
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         size, amplitude = shape.coordinates, self.amplitude
         if self.reading == "each-axis" or size == 2:
-            return {"matrix": rotation_matrices(uniform(-amplitude, amplitude, shape.batch, size, generator=generator))}
+            return {
+                "matrix": rotation_matrices(
+                    uniform(-amplitude, amplitude, shape.batch, size, generator=generator)
+                )
+            }
         main = torch.randint(size, (shape.batch, 1), generator=generator)
         angles = torch.rand(shape.batch, size, generator=generator) * amplitude / 30
         angles.scatter_(1, main, angles.gather(1, main) * 30)
@@ -101,7 +109,9 @@ class Mirror(AugmentationBase[MirrorSettings]):
         super().__init__(settings, topology)
         self.counterparts = torch.tensor(topology.mirror)
         if settings.axis >= topology.dimensions:
-            raise InputError(f"mirror: axis = {settings.axis}, but clips have {topology.dimensions} coordinates")
+            raise InputError(
+                f"mirror: axis = {settings.axis}, but clips have {topology.dimensions} coordinates"
+            )
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         mirrored = clips[:, :, :, self.counterparts.to(clips.device)]
@@ -127,7 +137,9 @@ class SubtractJointSettings:
 
 @register_augmentation("subtract-joint", SubtractJointSettings)
 class SubtractJoint(AugmentationBase[SubtractJointSettings]):
-    """AS-CAL's subtraction: every joint of a person relative to one of them, so that an absent person stays absent."""
+    """AS-CAL's subtraction: every joint of a person relative to one of them, so that an absent person stays
+    absent.
+    """
 
     def __init__(self, settings: SubtractJointSettings, topology: Topology) -> None:
         super().__init__(settings, topology)

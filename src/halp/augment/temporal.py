@@ -51,10 +51,14 @@ class CropResize(CheckedSettings):
 @register_augmentation("reflect-crop")
 @dataclass(frozen=True)
 class ReflectCrop(CheckedSettings):
-    """AimCLR's temporal crop: T // padding frames reflected at both ends of the view, then a window of T at a random place."""
+    """AimCLR's temporal crop: T // padding frames reflected at both ends of the view, then a window of T at a
+    random place.
+    """
 
     padding: int = limited(6, least=2)  # a sixth of the frames is added at each end
-    repeat_edge: bool = False  # true: a reflection begins with the edge frame itself, as in AimCLR's public code
+    repeat_edge: bool = (
+        False  # true: a reflection begins with the edge frame itself, as in AimCLR's public code
+    )
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         pad = shape.frames // self.padding
@@ -126,7 +130,9 @@ class TimeMask(CheckedSettings):
 @register_augmentation("frame-rate")
 @dataclass(frozen=True)
 class FrameRate(FactorSettings):
-    """The clip is played U(min, max) times as fast; a faster one waits at its last frame. Frames between are interpolated."""
+    """The clip is played U(min, max) times as fast; a faster one waits at its last frame. Frames between are
+    interpolated.
+    """
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         return {"rate": self.factors(shape.batch, 1, generator=generator)}

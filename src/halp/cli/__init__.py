@@ -1,6 +1,7 @@
 """The `halp` command. Each command is a thin function here; the work is done by the library.
 
-Exit codes: 0 done · 2 wrong use or bad input, reported in one sentence · 3 stopped as asked, can be resumed · 1 anything else.
+Exit codes: 0 done · 2 wrong use or bad input, reported in one sentence · 3 stopped as asked, can be resumed ·
+1 anything else.
 """
 
 from __future__ import annotations
@@ -14,12 +15,23 @@ from typing import Any
 
 from halp._version import __version__
 
-from halp.cli import start, data, training, results, use, classify, findings, movements, video, service  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli import (  # noqa: F401  (registers the commands, in this order)  # isort: skip
+    start,
+    data,
+    training,
+    results,
+    use,
+    classify,
+    findings,
+    movements,
+    video,
+    service,
+)
 from halp.cli.app import app, first_process, note, warn
 from halp.core.errors import InputError
 
-# idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when it is loaded.
-# The second is some microseconds, where the library is GNU's.
+# idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when
+# it is loaded. The second is some microseconds, where the library is GNU's.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
 # I/O errors that are reported as one sentence
@@ -49,11 +61,20 @@ HEADINGS = {
         *("deviation", "agreement", "poses"),
     ),
     "Make a store": ("prepare", "join", "merge", "split"),
-    "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "verify", "convert"),
+    "Train and evaluate": (
+        "recipes",
+        "pretrain",
+        "sweep",
+        "evaluate",
+        "report",
+        "reproduce",
+        "verify",
+        "convert",
+    ),
 }
 PLUGINS = (
-    "With any command, --plugin MODULE_OR_FILE loads encoders, terms, methods, augmentations, protocols and readers of your\n"
-    "own (see examples/plugin.py)."
+    "With any command, --plugin MODULE_OR_FILE loads encoders, terms, methods, augmentations, protocols and"
+    " readers of your\nown (see examples/plugin.py)."
 )
 
 
@@ -89,7 +110,11 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         if error.errno not in DISK or error.filename is None:
             raise
-        _fail(f"'{error.filename}' cannot be read or written ({error.strerror}); check the disk and its permissions", 2)
+        _fail(
+            f"'{error.filename}' cannot be read or written ({error.strerror}); check the disk and its"
+            " permissions",
+            2,
+        )
     except Exception as error:
         code = getattr(error, "exit_code", None)
         if code is None:

@@ -64,7 +64,9 @@ class CommandGroup:
     def summaries(self) -> dict[str, str]:
         """The first sentence of every command."""
         texts = {
-            name: entry.description if isinstance(entry, (CommandGroup, Verb)) else inspect.getdoc(entry) or ""
+            name: (
+                entry.description if isinstance(entry, (CommandGroup, Verb)) else inspect.getdoc(entry) or ""
+            )
             for name, entry in self.commands.items()
         }
         return {name: text.partition("\n\n")[0].replace("\n", " ") for name, text in texts.items()}
@@ -86,7 +88,9 @@ def _with_shared_options(function: Callable[..., None]) -> str:
     """The docstring of a command, with what is the same for an option wherever it stands."""
     text, _, described = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
     entries = SHARED | dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", described, re.MULTILINE))
-    lines = [f"    {name}: {entries[name]}" for name in inspect.signature(function).parameters if name in entries]
+    lines = [
+        f"    {name}: {entries[name]}" for name in inspect.signature(function).parameters if name in entries
+    ]
     return "\n".join([text, "", "Args:", *lines]) if lines else text
 
 
@@ -118,7 +122,9 @@ def options_of(entry: Callable[..., None] | Verb) -> list[str]:
 def _option_name(name: str, parameter: inspect.Parameter) -> str:
     """The name of an option, where its annotation gives it another than the parameter has."""
     kinds = getattr(parameter.annotation, "__args__", ()), (parameter.annotation,)
-    given = [getattr(part, "name", None) for kind in sum(kinds, ()) for part in getattr(kind, "__metadata__", ())]
+    given = [
+        getattr(part, "name", None) for kind in sum(kinds, ()) for part in getattr(kind, "__metadata__", ())
+    ]
     return next((str(other) for other in given if other), name)
 
 
@@ -127,7 +133,9 @@ def _default(label: str) -> str:
 
 
 _QUIET = tyro.conf.arg(help_behavior_hint=_default)
-app = CommandGroup("halp", "Learn human actions from skeletons without labels, and find, label and compare movements.")
+app = CommandGroup(
+    "halp", "Learn human actions from skeletons without labels, and find, label and compare movements."
+)
 
 
 def print_json(data: Any, *, indent: int | None = 1) -> None:
@@ -175,7 +183,9 @@ def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
     from rich.table import Table
 
     if columns is None:
-        columns = [name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)]
+        columns = [
+            name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)
+        ]
     table = Table(*columns)
     for row in rows:
         table.add_row(*(_cell(row.get(name), digits) for name in columns))
@@ -188,7 +198,9 @@ def _cell(value: Any, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else escape(str(value))
 
 
-def write_rows(out: Path | None, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
+def write_rows(
+    out: Path | None, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
+) -> None:
     """Rows as a CSV table, if one is asked for."""
     from halp.core.files import write_csv
 
@@ -204,7 +216,9 @@ def show(
     html: Path | None = None,
     page: Callable[[], Any] | None = None,
 ) -> None:
-    """How a command ends: its answer as one JSON document or in words and tables, and as a page where one is asked for."""
+    """How a command ends: its answer as one JSON document or in words and tables, and as a page where one is
+    asked for.
+    """
     if json:
         print_json(answer)
     elif said:

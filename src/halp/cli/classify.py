@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from halp.features.source import Source
     from halp.tasks.model_folder import Model
 
-classify_app = app.group("classify", "Classes from a handful of labels: `fit` makes a model, `predict` uses it.")
+classify_app = app.group(
+    "classify", "Classes from a handful of labels: `fit` makes a model, `predict` uses it."
+)
 
 
 @classify_app.command(name="fit")
@@ -44,10 +46,12 @@ def classify_fit(
 
     Args:
         model: the model folder to make.
-        unlabelled: recordings without labels, read like the labelled ones; few labels go further with them. Recordings of
-            LABELLED that have no label are used in any case.
-        kind: linear, knn, prototypes, adapted (needs clips without labels), or auto to choose by cross-validation.
-        sides: whether left and right matter to the classes: matter, soft (less), or same (either hand will do).
+        unlabelled: recordings without labels, read like the labelled ones; few labels go further with them.
+            Recordings of LABELLED that have no label are used in any case.
+        kind: linear, knn, prototypes, adapted (needs clips without labels), or auto to choose by
+            cross-validation.
+        sides: whether left and right matter to the classes: matter, soft (less), or same (either hand will
+            do).
         seed: of the folds.
         json: print accuracies as JSON.
     """
@@ -59,7 +63,12 @@ def classify_fit(
     check_rejection(labels.rejection_rate)
     source = _open_labelled(labelled, labels, reading.reading)
     further = None if unlabelled is None else open_unlabelled(unlabelled, source, reading.reading)
-    how: dict[str, Any] = {"kind": kind, "sides": sides, "rejection_rate": labels.rejection_rate, "seed": seed}
+    how: dict[str, Any] = {
+        "kind": kind,
+        "sides": sides,
+        "rejection_rate": labels.rejection_rate,
+        "seed": seed,
+    }
     fitted = fit(encoder, source, unlabelled=further, **how)
     save_model(fitted, model)
     _show_fitted(fitted, model, json)
@@ -87,15 +96,19 @@ def classify_predict(
     Args:
         model: a model that `halp classify fit` or `halp finetune` made.
         suggest: name this many recordings to label next, instead of the classes.
-        reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted); none for never.
-        json: print a list of name, start, end, label (null: rejected), probability, best and rejected as JSON.
+        reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted);
+            none for never.
+        json: print a list of name, start, end, label (null: rejected), probability, best and rejected as
+            JSON.
     """
     from halp.tasks.classify import predict, suggest_recordings
 
     if suggest < 0:
         raise InputError(f"{suggest} suggestions cannot be made; ask for at least 1")
     if not suggest:
-        return finish(predict(model, source, reject=reject, cache=cache, reading=reading.reading), out=out, json=json)
+        return finish(
+            predict(model, source, reject=reject, cache=cache, reading=reading.reading), out=out, json=json
+        )
     named = suggest_recordings(model, source, suggest, cache=cache, reading=reading.reading)
     rows = [{"name": name, "uncertainty": one.uncertainty, "distance": one.distance} for name, one in named]
     write_rows(out, rows)
@@ -152,7 +165,9 @@ def _open_labelled(source: Path, labels: LabelOptions, reading: Reading) -> Sour
     if labels.events is None:
         return open_source(source, reading, labels=labels.labels, pattern=labels.pattern)
     if labels.labels is not None or labels.pattern is not None:
-        raise InputError("labels come from --events or from --labels and --pattern, not from both; leave one out")
+        raise InputError(
+            "labels come from --events or from --labels and --pattern, not from both; leave one out"
+        )
     from halp.tasks.events.formats import read_events
     from halp.tasks.windows import label_windows, usual_cutting
 
@@ -162,7 +177,8 @@ def _open_labelled(source: Path, labels: LabelOptions, reading: Reading) -> Sour
     for sentence in [*notes, *missed]:
         note(f"note: {sentence}")
     note(
-        f"{len(labelled)} windows of {cutting.window:g} s, one every {cutting.stride:g} s, have a label of '{labels.events}'"
+        f"{len(labelled)} windows of {cutting.window:g} s, one every {cutting.stride:g} s, have a label of"
+        f" '{labels.events}'"
     )
     return labelled
 
@@ -176,7 +192,11 @@ def open_unlabelled(path: Path, labelled: Source, reading: Reading) -> Source:
 
 def _show_fitted(model: Model, path: Path, json: bool) -> None:
     """What was fitted and how good it is."""
-    facts = {"model": str(path), "classes": model.labelled, "classifier": str(model.classifier.head.candidate)}
+    facts = {
+        "model": str(path),
+        "classes": model.labelled,
+        "classifier": str(model.classifier.head.candidate),
+    }
     known = {"encoder": model.assessment.get("encoder"), "raw coordinates": model.assessment.get("raw")}
     scores = [
         {"vectors": name, "accuracy": f"{score['accuracy']:.1%}"}
@@ -194,7 +214,14 @@ def _show_fitted(model: Model, path: Path, json: bool) -> None:
         used = "used" if model.classifier.head.candidate.kind == "adapted" else "of no help here"
         said += f"\n{clips} clips without labels: {used}"
     if not scores:
-        said += "\naccuracy is not known: every class needs two recordings at least, so that one can be held out"
-    show({**facts, **model.assessment}, *(table_of(rows) for rows in (scores, curve) if rows), json=json, said=said)
+        said += (
+            "\naccuracy is not known: every class needs two recordings at least, so that one can be held out"
+        )
+    show(
+        {**facts, **model.assessment},
+        *(table_of(rows) for rows in (scores, curve) if rows),
+        json=json,
+        said=said,
+    )
     if not json:
         note(f"written: {path}; next: halp classify predict {path} RECORDINGS")

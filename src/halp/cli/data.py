@@ -59,18 +59,27 @@ def prepare(
         labels: a CSV table with a column name or path, and label, subject, camera or any others.
         pattern: of the paths below the source, which names columns, such as "{subject}/{label}/*.bvh".
         option: settings of the format as name=value, such as min_score=0.3; `halp formats` lists them.
-        max_memory: GiB that a compressed file may expand to (default: 100 times its size and 64 MiB more, up to 4 GiB).
+        max_memory: GiB that a compressed file may expand to (default: 100 times its size and 64 MiB more, up
+            to 4 GiB).
         json: print the manifest as JSON.
     """
     from halp.data.ingest.prepare import prepare as make
     from halp.data.readers.archives import memory_limit
 
-    given: dict[str, Any] = {"topology": topology, "limit": limit, "window": window, "stride": stride, "fps": fps}
+    given: dict[str, Any] = {
+        "topology": topology,
+        "limit": limit,
+        "window": window,
+        "stride": stride,
+        "fps": fps,
+    }
     given |= {"labels": labels, "pattern": pattern, "workers": workers}
     given |= {"engine": engine, "shard": shard}
     if format == "synthetic":
         given |= {"normalise": normalise, "option": option or None}
-        _prepare_synthetic(source, store, overwrite, [name for name, value in given.items() if value is not None])
+        _prepare_synthetic(
+            source, store, overwrite, [name for name, value in given.items() if value is not None]
+        )
         return
     given |= {"normalisation": normalise, "options": parse_options(flat(option))}
     with memory_limit(None if max_memory is None else int(max_memory * 2**30)), job_array(store):
@@ -179,7 +188,8 @@ def split(
 
     Args:
         store: the store.
-        by: a column (subject, camera, label, recording, …) whose values stay together, or stratified to deal every class out.
+        by: a column (subject, camera, label, recording, …) whose values stay together, or stratified to deal
+            every class out.
         folds: make this many folds, called NAME-1, NAME-2, …
         hold_out: values of the column to test on; all others are for training.
         name: what to call the split (default: the column).

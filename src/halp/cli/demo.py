@@ -50,7 +50,9 @@ class Demo:
 def run_demo(
     folder: Path, *, clips: int = 1440, seed: int = 0, settings: tuple[str, ...] = (), overwrite: bool = True
 ) -> Demo:
-    """Make data, train, evaluate and report into `folder`; `settings` override both recipes as `--set` does."""
+    """Make data, train, evaluate and report into `folder`; `settings` override both recipes as `--set`
+    does.
+    """
     started = time.monotonic()
     torch.set_num_threads(1)  # a core per run: the two train at once
     if clips < FEWEST:
@@ -58,7 +60,9 @@ def run_demo(
             f"the demonstration needs {FEWEST} clips at least, not {clips}: two per action and room to train"
         )
     halp = load_recipe("demo-halp", (*settings, f"seed={seed}"))
-    common = [setting for setting in settings if not setting.startswith("halp.")]  # the baseline has no such term
+    common = [
+        setting for setting in settings if not setting.startswith("halp.")
+    ]  # the baseline has no such term
     moco = load_recipe("demo-moco", (*common, f"seed={seed}"))
     _clear(folder, overwrite)
     store = make_synthetic_store(folder / "store", count=clips, seed=seed)
@@ -66,7 +70,11 @@ def run_demo(
     log.info(f"{len(store)} clips of {people} synthetic people doing {actions} actions, seen by 3 cameras")
     split = moco.split
 
-    rows = [_row("raw coordinates", RawCoordinates(store.topology, persons=store.persons), store, split, seed, None)]
+    rows = [
+        _row(
+            "raw coordinates", RawCoordinates(store.topology, persons=store.persons), store, split, seed, None
+        )
+    ]
     warm = pretrain(moco, store, folder / "moco", until=halp.halp.start_epoch)
     rows.append(_row("untrained", warm.encoder(trained=False), store, split, seed, warm))
     # HaLP forks before MoCo is resumed and replaces the checkpoint; then each has a core to itself
@@ -79,7 +87,8 @@ def run_demo(
         rows.insert(2, _row(shipped.origin["shipped"], shipped, store, split, seed, runs["HaLP"]))
 
     report = Report(
-        "HaLP on synthetic people", f"{len(store)} clips of synthetic people, {actions} actions, split {split}"
+        "HaLP on synthetic people",
+        f"{len(store)} clips of synthetic people, {actions} actions, split {split}",
     )
     add_accuracies(report, rows)
     add_curves(report, runs)
@@ -113,7 +122,9 @@ def _resume(recipe: Recipe, store: Path, path: Path) -> None:
     pretrain(recipe, open_store(store), path, resume=True, progress=False)
 
 
-def _row(name: str, encoder: PretrainedEncoder, store: Store, split: str, seed: int, run: Run | None) -> EncoderResults:
+def _row(
+    name: str, encoder: PretrainedEncoder, store: Store, split: str, seed: int, run: Run | None
+) -> EncoderResults:
     row = evaluate_protocols(name, encoder, store, splits=(split,), seeds=(seed,), run=run, progress=False)
     log.info(f"{name}: " + ", ".join(f"{result.protocol} {result.accuracy:.1f} %" for result in row.results))
     return row
@@ -122,22 +133,29 @@ def _row(name: str, encoder: PretrainedEncoder, store: Store, split: str, seed: 
 def _clear(folder: Path, overwrite: bool) -> None:
     """Remove what an earlier demonstration left, and nothing else.
 
-    A folder of a demonstration carries a marker, which is written before anything else. Without it, or where a part is
-    neither a store nor a run, nothing is touched.
+    A folder of a demonstration carries a marker, which is written before anything else. Without it, or where
+    a part is neither a store nor a run, nothing is touched.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"'{folder}' is a file; choose a folder for the demonstration")
     there = [folder / name for name in PARTS if (folder / name).exists()]
     for path in there:
-        ours = (folder / MARKER).is_file() and any((path / name).is_file() for name in ("store.json", "run.json"))
+        ours = (folder / MARKER).is_file() and any(
+            (path / name).is_file() for name in ("store.json", "run.json")
+        )
         if not ours or not overwrite:
             why = "" if ours else " and was not made by a demonstration"
             raise InputError(
                 f"'{path}' exists already{why}; it is left as it is: choose another --folder, or move it away"
             )
     try:
-        write_text(folder / MARKER, "The folders store, moco and halp beside this file are replaced by `halp demo`.\n")
+        write_text(
+            folder / MARKER,
+            "The folders store, moco and halp beside this file are replaced by `halp demo`.\n",
+        )
         for path in there:
             shutil.rmtree(path)
     except OSError as error:
-        raise InputError(f"'{folder}' cannot be written ({error}); choose another folder with --folder") from error
+        raise InputError(
+            f"'{folder}' cannot be written ({error}); choose another folder with --folder"
+        ) from error

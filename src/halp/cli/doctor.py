@@ -62,15 +62,23 @@ def _requires() -> list[str]:
         return []
     project = read_toml(file)["project"]
     extras = project["optional-dependencies"].items()
-    return [*project["dependencies"], *(f'{line}; extra == "{extra}"' for extra, lines in extras for line in lines)]
+    return [
+        *project["dependencies"],
+        *(f'{line}; extra == "{extra}"' for extra, lines in extras for line in lines),
+    ]
 
 
 def _conflict() -> str | None:
-    """What is wrong if the unrelated distribution called `halp` is installed too: it has the same import name."""
+    """What is wrong if the unrelated distribution called `halp` is installed too: it has the same import
+    name.
+    """
     version = _version("halp")
     if version is None:
         return None
-    return f"the package 'halp' {version} is another project with the same import name and overwrites files of {DISTRIBUTION}"
+    return (
+        f"the package 'halp' {version} is another project with the same import name and overwrites files of"
+        f" {DISTRIBUTION}"
+    )
 
 
 def _version(name: str) -> str | None:
@@ -104,7 +112,9 @@ def completion(shell: str, commands: dict[str, list[str]]) -> str:
         lines = [f"complete -c halp -f -n __fish_use_subcommand -a {name}" for name in commands]
         for name, options in commands.items():
             seen = f"complete -c halp -n '__fish_seen_subcommand_from {name}'"
-            lines += [f"{seen} -l {word[2:]}" if word.startswith("--") else f"{seen} -a {word}" for word in options]
+            lines += [
+                f"{seen} -l {word[2:]}" if word.startswith("--") else f"{seen} -a {word}" for word in options
+            ]
         return "\n".join(lines)
     cases = "\n".join(f"    {name}) words='{' '.join(options)}' ;;" for name, options in commands.items())
     head = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""

@@ -26,7 +26,8 @@ def events(
     fps: float = 30.0,
     json: bool = False,
 ) -> None:
-    """Check events and write them in another format: CSV, Parquet, Excel, BORIS, ELAN, Praat, Audacity, SLEAP.
+    """Check events and write them in another format: CSV, Parquet, Excel, BORIS, ELAN, Praat, Audacity,
+    SLEAP.
 
     Formats that hold one recording per file (elan, textgrid, audacity, boris-xlsx) are written to a folder.
 
@@ -38,7 +39,8 @@ def events(
     Args:
         source: a file with events, or a folder of them.
         out: where to write; without it events are only checked and listed.
-        from_format: csv, tsv, parquet, excel, boris, elan, textgrid, audacity or sleap (default: by the ending).
+        from_format: csv, tsv, parquet, excel, boris, elan, textgrid, audacity or sleap (default: by the
+            ending).
         to: one of these, or boris-xlsx, a workbook for the import of BORIS (default: by the ending).
         recordings: a store or recordings that events are matched with by name, and checked against by length.
         labels: the labels there may be; any other is an error.
@@ -49,7 +51,9 @@ def events(
     from halp.tasks.events.formats import write_events
     from halp.tasks.read_events import events as read
 
-    checked = read(source, from_format=from_format, recordings=recordings, labels=labels, concurrent=concurrent)
+    checked = read(
+        source, from_format=from_format, recordings=recordings, labels=labels, concurrent=concurrent
+    )
     rows = [event.to_json() for event in checked]
     show(rows, *([table_of(rows)] if out is None else []), json=json)
     for path in () if out is None else write_events(checked, out, to, media=media, fps=fps):
@@ -80,7 +84,10 @@ app.verb(
     Verb(
         "halp.tasks.angles:angles",
         texts={
-            "out": "also write a CSV table with a row per frame: every angle in degrees, and its velocity in degrees per second."
+            "out": (
+                "also write a CSV table with a row per frame: every angle in degrees, and its velocity in"
+                " degrees per second."
+            )
         },
         whole=True,
         examples=(
@@ -142,7 +149,8 @@ def poses(
     to: str = "trc",
     reading: WholeArgs = WHOLE,
 ) -> None:
-    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or Motion-BIDS.
+    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or
+    Motion-BIDS.
 
     Examples:
         halp poses recordings trc-files

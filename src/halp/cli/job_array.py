@@ -1,4 +1,6 @@
-"""Parts of a job array: a command with `--shard i/n` leaves a note beside what it will write, and `halp join` finishes it."""
+"""Parts of a job array: a command with `--shard i/n` leaves a note beside what it will write, and `halp join`
+finishes it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def job_array(out: Path) -> Iterator[None]:
 
 
 def join_parts(out: Path) -> None:
-    """Put the parts of a job array together: run the command that they belong to, with everything computed already.
+    """Put the parts of a job array together: run the command that they belong to, with everything computed
+    already.
 
     Parameters
     ----------
@@ -39,7 +42,9 @@ def join_parts(out: Path) -> None:
         The store or file that the command with `--shard 1/n` … `--shard n/n` is to write.
     """
     if not _record(out).exists():
-        raise InputError(f"no part of '{out}' was computed here; run the command with --shard 1/n, 2/n, … first")
+        raise InputError(
+            f"no part of '{out}' was computed here; run the command with --shard 1/n, 2/n, … first"
+        )
     told = read_json(_record(out))
     arguments, parts = [], 1
     given = iter(told["arguments"])

@@ -1,6 +1,8 @@
-"""Commands about movements: groups, comparison of two recordings, timelines, motifs, and deviation from a reference group.
+"""Commands about movements: groups, comparison of two recordings, timelines, motifs, and deviation from a
+reference group.
 
-ENCODER is a run folder, an exported package or the name of an encoder that comes with halp; SOURCE a store or recordings.
+ENCODER is a run folder, an exported package or the name of an encoder that comes with halp; SOURCE a store or
+recordings.
 """
 
 from __future__ import annotations
@@ -68,9 +70,9 @@ def segment(
 ) -> None:
     """Cut recordings into segments: a timeline of classes, or of groups if there is no model.
 
-    Windows are those the model was fitted with, else 2 seconds every half second, unless told otherwise. With - as source,
-    frames are read from standard input, a JSON array of joints per line, and an answer is written per stride as a line of
-    JSON.
+    Windows are those the model was fitted with, else 2 seconds every half second, unless told otherwise. With
+    - as source, frames are read from standard input, a JSON array of joints per line, and an answer is
+    written per stride as a line of JSON.
 
     Examples:
         halp segment runs/small-seed0 long.bvh --model model --html timeline.html --out segments.csv
@@ -78,15 +80,18 @@ def segment(
         camera | halp segment halp-base - --model model --fps 30 --window 2 --stride 0.25
 
     Args:
-        encoder: a run folder, a package, or the name of an encoder that comes with halp; a model brings its own.
+        encoder: a run folder, a package, or the name of an encoder that comes with halp; a model brings its
+            own.
         source: a store, recordings of any format, or - for frames on standard input.
         model: a model of `halp classify fit` or `halp finetune`.
         html: also write a page with the player on the timeline.
-        video: where the source is a film, also write it with skeletons, labels and a time line drawn into it (mp4).
+        video: where the source is a film, also write it with skeletons, labels and a time line drawn into it
+            (mp4).
         groups: how many groups, without a model (default: the number whose groups are furthest apart).
         shortest: seconds; shorter segments go to a neighbour (default: half a window).
         topology: of frames on standard input (default: the encoder's).
-        json: print a list of name, start, end, label (null: rejected, or nobody), probability, best and rejected as JSON.
+        json: print a list of name, start, end, label (null: rejected, or nobody), probability, best and
+            rejected as JSON.
     """
     from halp.tasks.model_folder import load_model
     from halp.tasks.segment import segment as find_segments
@@ -123,7 +128,8 @@ def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None,
 
     if fitted is None:
         raise InputError(
-            "frames on standard input need a model; make one with `halp classify fit` and give it with --model"
+            "frames on standard input need a model; make one with `halp classify fit` and give it with"
+            " --model"
         )
     if cutting.fps is None:
         raise InputError("frames on standard input do not state their rate; give it with --fps")
@@ -162,7 +168,9 @@ app.verb(
         types={"reference": Path, "people": Path | None},
         texts={
             "source": "a store or recordings of the tested people.",
-            "people": "a CSV table with the columns recording and subject, where recordings do not tell who it is.",
+            "people": (
+                "a CSV table with the columns recording and subject, where recordings do not tell who it is."
+            ),
         },
         examples=(
             "halp deviation halp-base healthy visits --html deviation.html",

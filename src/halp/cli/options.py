@@ -14,12 +14,15 @@ from halp.core.errors import InputError
 from halp.data.reading import Reading
 
 Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
-# what an option means wherever it stands; a command describes those of its own, and these where it means something else
+# what an option means wherever it stands; a command describes those of its own, and these where it means
+# something else
 SHARED = {
     "accelerator": "cpu, cuda, mps or auto.",
     "cache": "keep vectors for the next time (--no-cache recomputes them).",
     "concurrent": "events of different labels may overlap.",
-    "encoder": "a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.",
+    "encoder": (
+        "a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto."
+    ),
     "format": "how recordings are written (see `halp formats`).",
     "fps": "frames per second, where the recordings do not tell.",
     "gap": "seconds; bouts of a label that are closer are one.",
@@ -29,7 +32,9 @@ SHARED = {
     "out": "also write a CSV table.",
     "overwrite": "replace a store that is there already.",
     "reject": "share of known windows that may be rejected as unlike everything labelled; none for never.",
-    "shard": "do only part i/n of the work, such as 2/8, in a job array; `halp join OUT` puts the parts together.",
+    "shard": (
+        "do only part i/n of the work, such as 2/8, in a job array; `halp join OUT` puts the parts together."
+    ),
     "engine": "a Dask scheduler, such as tcp://HOST:8786, whose workers do the work.",
     "workers": "processes (default: as many as cores, if there is enough to do).",
     "shortest": "seconds; shorter bouts are then left out.",
@@ -74,11 +79,15 @@ class LabelOptions:
     """Where labels come from, and how many recordings may go without."""
 
     labels: Path | None = None
-    """A CSV table with the columns name (or path) and label; subject keeps people apart in cross-validation."""
+    """A CSV table with the columns name (or path) and label; subject keeps people apart in
+    cross-validation.
+    """
     pattern: str | None = None
     """A pattern of paths that names labels, such as "{subject}/{label}/*.bvh"."""
     events: Path | None = None
-    """Labelled spans in any format of `halp events`, matched with recordings by name: windows mostly in one take its label."""
+    """Labelled spans in any format of `halp events`, matched with recordings by name: windows mostly in one
+    take its label.
+    """
     rejection_rate: float = 0.05
     """Share of known recordings that may be rejected as unlike everything labelled."""
 

@@ -18,7 +18,9 @@ _LONGEST = 20  # entries of a count table on a line
 
 @dataclass(frozen=True)
 class Shown:
-    """Words before the tables, the tables, words after them, and how `--out` is written where it is not by events alone."""
+    """Words before the tables, the tables, words after them, and how `--out` is written where it is not by
+    events alone.
+    """
 
     tables: Sequence[Any] = ()
     said: Sequence[str] = ()
@@ -101,7 +103,9 @@ def _groups(answer: Any) -> Shown:
 def _comparison(answer: Any) -> Shown:
     plain = answer.to_json()
     rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in plain["stretches"]]
-    worst = [f"{j['joint']} {j['difference']:.2f}" for j in plain["joints"][:5] if j["difference"] is not None]
+    worst = [
+        f"{j['joint']} {j['difference']:.2f}" for j in plain["joints"][:5] if j["difference"] is not None
+    ]
     columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
     stretches = table_of(rows, columns, digits=2) if rows else "no stretch stands out from the rest"
     return Shown([stretches, f"joints that differ most overall, in mean bone lengths: {', '.join(worst)}"])
@@ -137,8 +141,12 @@ def _inspection(answer: Any) -> Shown:
         "store": answer.path,
         "clips": f"{answer.clips} ({answer.frames} frames)",
         "lengths": ", ".join(f"{name} {value:g}" for name, value in answer.lengths.items()),
-        "topology": f"{answer.topology}: {answer.joints} joints, {answer.dimensions}D, up to {answer.persons} persons",
-        "persons": ", ".join(f"{clips} clips with {count}" for count, clips in answer.clips_with_persons.items()),
+        "topology": (
+            f"{answer.topology}: {answer.joints} joints, {answer.dimensions}D, up to {answer.persons} persons"
+        ),
+        "persons": ", ".join(
+            f"{clips} clips with {count}" for count, clips in answer.clips_with_persons.items()
+        ),
         "normalisation": ", ".join(answer.normalisation) or "none",
         "empty frames": f"{answer.empty_frames}, and {answer.absent_frames} left out",
         "missing joints": _few({k: f"{v:.2%}" for k, v in answer.missing_joints.items() if v}) or "none",
@@ -147,7 +155,10 @@ def _inspection(answer: Any) -> Shown:
         "fingerprint": answer.hash[:16],
     }
     splits = [
-        {"split": name, **{key: "–" if sizes[key] is None else str(sizes[key]) for key in ("train", "test", "hash")}}
+        {
+            "split": name,
+            **{key: "–" if sizes[key] is None else str(sizes[key]) for key in ("train", "test", "hash")},
+        }
         for name, sizes in answer.splits.items()
     ]
     wrong = [{"what to look at": one.problem, "remedy": one.remedy} for one in answer.findings]
@@ -175,7 +186,9 @@ def _statistics(answer: Any) -> Shown:
         tables["groups"] = group_rows(answer.groups)
 
     def write(folder: Path) -> list[Path]:
-        return [write_csv(folder / f"{name}.csv", list(rows[0]), rows) for name, rows in tables.items() if rows]
+        return [
+            write_csv(folder / f"{name}.csv", list(rows[0]), rows) for name, rows in tables.items() if rows
+        ]
 
     return Shown([table_of(tables[name]) for name in ("recordings", "groups") if name in tables], write=write)
 
@@ -205,7 +218,11 @@ def _curves(answer: Any) -> Shown:
         {"group": g["group"] or "all", "people": g["people"], "cycles": g["cycles"]}
         | {"min (°)": min(g["mean"]), "at (%)": int(np.argmin(g["mean"]))}
         | {"max (°)": max(g["mean"]), "at (% )": int(np.argmax(g["mean"]))}
-        | {"widest band (±°)": None if g["high"] is None else max(h - m for h, m in zip(g["high"], g["mean"]))}
+        | {
+            "widest band (±°)": (
+                None if g["high"] is None else max(h - m for h, m in zip(g["high"], g["mean"]))
+            )
+        }
         for g in plain["groups"]
     ]
     tables, test = [table_of(rows, digits=1)], plain["test"]
@@ -223,7 +240,9 @@ def _curves(answer: Any) -> Shown:
             for c in test["clusters"]
         ]
         kind = "all" if test["exact"] else "random"
-        said.append(f"{test['test']}, {test['permutations']} {kind} permutations of people: p = {test['p']:.3g}")
+        said.append(
+            f"{test['test']}, {test['permutations']} {kind} permutations of people: p = {test['p']:.3g}"
+        )
         tables += [table_of(found)] if found else []
     return Shown(tables, said)
 
@@ -243,9 +262,12 @@ def _agreement(answer: Any) -> Shown:
 def _motifs(answer: Any) -> Shown:
     after = []
     if answer.stability is not None:
-        shown = {name: "unknown" if value is None else f"{value:.2f}" for name, value in answer.stability.items()}
+        shown = {
+            name: "unknown" if value is None else f"{value:.2f}" for name, value in answer.stability.items()
+        }
         after = [
-            f"adjusted Rand index (1: the same motifs, 0: chance): seeds {shown['seeds']}, halves {shown['halves']}"
+            f"adjusted Rand index (1: the same motifs, 0: chance): seeds {shown['seeds']}, halves"
+            f" {shown['halves']}"
         ]
     return Shown([table_of(answer.rows)], after=after)
 

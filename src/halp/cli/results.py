@@ -29,7 +29,8 @@ def evaluate(
     allow_overlap: bool = False,
     json: bool = False,
 ) -> None:
-    """Evaluate an encoder, beside the same one untrained, the raw coordinates and the shipped encoder that fits.
+    """Evaluate an encoder, beside the same one untrained, the raw coordinates and the shipped encoder that
+    fits.
 
     Examples:
         halp evaluate runs/small-seed0 --protocol knn linear retrieval
@@ -39,7 +40,8 @@ def evaluate(
         halp evaluate runs/joint --protocol ensemble --ensemble-with runs/motion runs/bone
 
     Args:
-        encoder: a run folder, whose results are saved in its results/; a package, a shipped name or auto, which need --data.
+        encoder: a run folder, whose results are saved in its results/; a package, a shipped name or auto,
+            which need --data.
         data: the store to evaluate on (default: the one a run was trained on); joints are mapped by name.
         protocol: knn, linear, ridge, semi, finetune, ensemble, retrieval, or one of a plugin.
         split: splits of the store (default: the one it was trained on; folds where the store has none).
@@ -48,8 +50,8 @@ def evaluate(
         seeds: how many seeds; several give mean and standard deviation.
         set: override settings of protocols as protocol.key=value, such as knn.k=5 or linear.head=mlp.
         ensemble_with: further runs whose streams join the ensemble.
-        baselines: also evaluate the untrained encoder, the raw coordinates and the shipped encoder that reads these joints
-            (--no-baselines leaves them out).
+        baselines: also evaluate the untrained encoder, the raw coordinates and the shipped encoder that reads
+            these joints (--no-baselines leaves them out).
         allow_overlap: evaluate also where test clips were in the run's pre-training, and mark the results.
         json: print the results as JSON.
     """
@@ -73,7 +75,9 @@ def evaluate(
         store = open_store(data)
         trained = as_encoder(encoder, open_source(store))
         origin = trained.origin
-        trained_on = str(origin.get("split", "")) if origin.get("data") == store.hash else next(iter(store.splits), "")
+        trained_on = (
+            str(origin.get("split", "")) if origin.get("data") == store.hash else next(iter(store.splits), "")
+        )
     else:
         trained = open_run(encoder)
         store, trained_on = open_store(data or trained.info["data"]["path"]), trained.recipe.split
@@ -132,12 +136,14 @@ def reproduce(
 
     Args:
         table: which one (see `halp reproduce`), or all (transfer only if there is a target).
-        data: stores or recordings, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and small make synthetic
-            people. KEY:RECIPE=STORE is for the rows of one recipe, such as ntu60:aimclr. For graphs, the folder with the TU sets.
+        data: stores or recordings, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and
+            small make synthetic people. KEY:RECIPE=STORE is for the rows of one recipe, such as ntu60:aimclr.
+            For graphs, the folder with the TU sets.
         target: for transfer, the store to fine-tune on.
         scale: tiny (does it run?), quick (a CPU, minutes per table), small (a CPU, hours), ntu10 (an hour per
             seed and table) or paper (default: tiny, for the tables ntu10… their own).
-        seeds: how many seeds (default: 1, for graphs 10); HaLP and the baseline of a seed share their warm-up.
+        seeds: how many seeds (default: 1, for graphs 10); HaLP and the baseline of a seed share their
+            warm-up.
         split: splits of the store, for data of your own.
         datasets: for graphs, which TU sets (default: MUTAG PROTEINS NCI1 DD).
         svm: for graphs, plain (as published) or scaled (features standardised; an extra).
@@ -162,7 +168,12 @@ def reproduce(
     if not table:
         return show({key: known.title for key, known in list_tables().items()}, list_as_table(), json=json)
     choices: dict[str, Any] = {"data": data, "target": target, "scale": scale, "splits": split}
-    choices |= {"seeds": 1 if seeds is None else seeds, "settings": flat(set), "out": out, "all_cells": all_cells}
+    choices |= {
+        "seeds": 1 if seeds is None else seeds,
+        "settings": flat(set),
+        "out": out,
+        "all_cells": all_cells,
+    }
     choices |= {"accelerator": accelerator, "devices": devices, "precision": precision}
     answers = []
     for name in tables_for(data, target) if table == "all" else [table]:
@@ -188,7 +199,8 @@ def verify(path: Positional[Path], *, json: bool = False) -> None:
         halp verify runs/ntu60-halp-seed0
 
     Args:
-        path: a table that `halp reproduce` saved, the folder of a sweep, or a run of one of the paper's recipes.
+        path: a table that `halp reproduce` saved, the folder of a sweep, or a run of one of the paper's
+            recipes.
         json: print the differences as JSON.
     """
     from halp.reproduce.verify import verify as compare
@@ -222,7 +234,9 @@ def _reproduce_graphs(data: tuple[str, ...], jobs: int, dry_run: bool, json: boo
 
 
 @app.command
-def report(runs: Positional[tuple[Path, ...]], *, out: Path = Path("report.html"), data: Path | None = None) -> None:
+def report(
+    runs: Positional[tuple[Path, ...]], *, out: Path = Path("report.html"), data: Path | None = None
+) -> None:
     """Write one self-contained HTML page that compares runs.
 
     Example: halp report runs/moco-seed0 runs/halp-seed0 --out report.html

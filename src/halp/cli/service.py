@@ -22,7 +22,8 @@ def serve(
     deadline: float = 30.0,
     largest: int = 16_777_216,
 ) -> None:
-    """Serve models over HTTP: /predict, /embed, /search, /stream (WebSocket), /health, /metrics, /openapi.json.
+    """Serve models over HTTP: /predict, /embed, /search, /stream (WebSocket), /health, /metrics,
+    /openapi.json.
 
     Prints its address. Requests under way are answered before it ends.
 
@@ -32,7 +33,8 @@ def serve(
         halp serve models/mine --host 0.0.0.0 --keys keys.txt --workers 4
 
     Args:
-        models: folders of `halp classify fit` or `halp finetune`; a request names one by its folder, or gets the first.
+        models: folders of `halp classify fit` or `halp finetune`; a request names one by its folder, or gets
+            the first.
         index: a store or recordings that /search looks through.
         host: where to listen; anything but this machine needs --keys.
         port: 0 takes a free one.
@@ -49,11 +51,20 @@ def serve(
             f"the service needs {error.name}; install it with `pip install 'halp-motion[serve]'`"
         ) from error
     run(
-        models, index=index, host=host, port=port, keys=api_keys(keys), workers=workers, body=largest, deadline=deadline
+        models,
+        index=index,
+        host=host,
+        port=port,
+        keys=api_keys(keys),
+        workers=workers,
+        body=largest,
+        deadline=deadline,
     )
 
 
-cache = app.group("cache", "The user's cache folder: vectors of sources, hashes of files and stores that were checked.")
+cache = app.group(
+    "cache", "The user's cache folder: vectors of sources, hashes of files and stores that were checked."
+)
 
 
 @cache.command(name="show")
@@ -84,5 +95,8 @@ def cache_clear(*, json: bool = False) -> None:
     from halp.features.cache import clear_cache
 
     removed = clear_cache()
-    said = f"removed: {sum(removed.entries.values())} entries, {sum(removed.bytes.values()) / 1e6:.1f} MB, of {removed.folder}"
+    said = (
+        f"removed: {sum(removed.entries.values())} entries, {sum(removed.bytes.values()) / 1e6:.1f} MB, of"
+        f" {removed.folder}"
+    )
     show(removed.to_json(), json=json, said=said)

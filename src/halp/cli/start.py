@@ -14,7 +14,16 @@ from halp.cli.options import Settings, flat
 from halp.core.errors import check_choice
 
 # what `halp recipes` shows without --all
-START = ("small", "small-halp-cmd", "cpu-halp", "cmu-moco", "ntu60-moco", "ntu60-halp", "ntu60-halp-cmd", "ntu120-halp")
+START = (
+    "small",
+    "small-halp-cmd",
+    "cpu-halp",
+    "cmu-moco",
+    "ntu60-moco",
+    "ntu60-halp",
+    "ntu60-halp-cmd",
+    "ntu120-halp",
+)
 
 
 @app.command
@@ -67,7 +76,12 @@ def recipes(name: Positional[str] = "", *, all: bool = False, json: bool = False
         return
     known = summarise_recipes()
     rows = [
-        {"recipe": key, "what it is": recipe.description, "epochs": recipe.epochs, "terms": " + ".join(recipe.terms)}
+        {
+            "recipe": key,
+            "what it is": recipe.description,
+            "epochs": recipe.epochs,
+            "terms": " + ".join(recipe.terms),
+        }
         for key, recipe in known.items()
         if all or key in START
     ]
@@ -82,16 +96,24 @@ def doctor(*, json: bool = False) -> None:
     from halp.cli.doctor import diagnose
 
     facts = diagnose()
-    rows = [("halp", f"{facts['halp']}, Python {facts['python']}, {facts['system']}, {facts['cores']} cores", "")]
+    rows = [
+        ("halp", f"{facts['halp']}, Python {facts['python']}, {facts['system']}, {facts['cores']} cores", "")
+    ]
     if facts["conflict"]:
         rows.append(
-            ("conflict", facts["conflict"], f"pip uninstall halp {DISTRIBUTION}, then pip install {DISTRIBUTION}")
+            (
+                "conflict",
+                facts["conflict"],
+                f"pip uninstall halp {DISTRIBUTION}, then pip install {DISTRIBUTION}",
+            )
         )
     for name, version in facts["packages"].items():
         rows.append((name, version or "missing", "" if version else f"pip install {name}"))
     for extra, state in facts["extras"].items():
         missing = ", ".join(state["missing"])
-        rows.append((f"extra {extra}", f"without {missing}" if missing else "installed", missing and state["install"]))
+        rows.append(
+            (f"extra {extra}", f"without {missing}" if missing else "installed", missing and state["install"])
+        )
     rows.append(("devices", "; ".join(facts["devices"]), ""))
     cache = facts["cache"]
     if cache["folder"] is None:
@@ -117,7 +139,9 @@ def completion(shell: Positional[str] = "bash") -> None:
     known = {}
     for name, entry in app.commands.items():
         inner = entry.commands if isinstance(entry, CommandGroup) else {}
-        functions = [function for function in inner.values() or [entry] if not isinstance(function, CommandGroup)]
+        functions = [
+            function for function in inner.values() or [entry] if not isinstance(function, CommandGroup)
+        ]
         options = dict.fromkeys(option for function in functions for option in options_of(function))
         known[name] = [*sorted(inner), *options]
     sys.stdout.write(script(check_choice("shell", shell, ("bash", "zsh", "fish")), known) + "\n")

@@ -31,7 +31,8 @@ def sweep(
     precision: str = "32-true",
     json: bool = False,
 ) -> None:
-    """Train and evaluate a recipe with every combination of settings, over seeds, and compare the results in pairs.
+    """Train and evaluate a recipe with every combination of settings, over seeds, and compare the results in
+    pairs.
 
     The same command resumes what was stopped.
 
@@ -53,11 +54,21 @@ def sweep(
     """
     from halp.reproduce.sweep import sweep as run
 
-    given: dict[str, Any] = {"workers": workers, "engine": engine, "accelerator": accelerator, "precision": precision}
-    answer = run(recipe, data, flat(set), seeds=seeds, folder=folder, protocols=protocol, splits=split, **given)
+    given: dict[str, Any] = {
+        "workers": workers,
+        "engine": engine,
+        "accelerator": accelerator,
+        "precision": precision,
+    }
+    answer = run(
+        recipe, data, flat(set), seeds=seeds, folder=folder, protocols=protocol, splits=split, **given
+    )
     show(answer.to_json(), table_of(answer.rows()), json=json)
     if len(answer.settings) > 1 and not json:
-        note(f"Δ: paired differences to '{answer.settings[0].name}' with 95 % intervals that hold for all rows at once")
+        note(
+            f"Δ: paired differences to '{answer.settings[0].name}' with 95 % intervals that hold for all rows"
+            " at once"
+        )
     if failed := [f"{one.name}, seed {seed}" for one in answer.settings for seed in one.failures]:
         raise InputError(f"{len(failed)} runs failed: {'; '.join(failed)}; the same command tries them again")
 
@@ -99,7 +110,8 @@ def pretrain(
         set: override settings as key=value.
         resume: continue the run where it stopped.
         fork: start from the newest checkpoint of another run, or from that very checkpoint.
-        init: take the weights of the encoders alone from another run, a package or an encoder that comes with halp.
+        init: take the weights of the encoders alone from another run, a package or an encoder that comes with
+            halp.
         devices: processes on this machine that share the batch; under torchrun its own number counts.
         nodes: machines.
         strategy: auto or ddp.
@@ -143,12 +155,15 @@ def pretrain(
         show(answer, json=json, said=f"trained: {trained.path}; next: {further}")
 
 
-#: Training clips of the largest set on which own training was compared with the shipped encoder (docs/appendix/own-training.md).
+#: Training clips of the largest set on which own training was compared with the shipped encoder
+#: (docs/appendix/own-training.md).
 _MEASURED = 6_667
 
 
 def _advice(store: Any, split: str) -> str:
-    """What to know before training: where a shipped encoder reads these joints, own training has not paid so far."""
+    """What to know before training: where a shipped encoder reads these joints, own training has not paid so
+    far.
+    """
     from halp.data.splits import training_clips
     from halp.features.loading import choose_shipped
     from halp.features.source import open_source
@@ -161,8 +176,9 @@ def _advice(store: Any, split: str) -> str:
     except InputError:
         return ""
     return (
-        f"note: {clips} clips to learn from; with up to {_MEASURED:,} of them, own training has not been better than {shipped}, "
-        "which needs none (docs/appendix/own-training.md). `halp evaluate` puts the two side by side"
+        f"note: {clips} clips to learn from; with up to {_MEASURED:,} of them, own training has not been"
+        f" better than {shipped}, which needs none (docs/appendix/own-training.md). `halp evaluate` puts the"
+        " two side by side"
     )
 
 
@@ -173,9 +189,13 @@ def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bo
 
     steps = StepProfile()
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Profiled):
-        train(recipe, store, Path(folder) / "run", accelerator=accelerator, precision=precision, profile=steps)
+        train(
+            recipe, store, Path(folder) / "run", accelerator=accelerator, precision=precision, profile=steps
+        )
     if not steps.parts:
-        raise InputError(f"the recipe takes fewer than {steps.skip + steps.steps} steps; raise epochs to profile it")
+        raise InputError(
+            f"the recipe takes fewer than {steps.skip + steps.steps} steps; raise epochs to profile it"
+        )
     show(steps.parts, steps.table(), json=json)
 
 
@@ -204,7 +224,8 @@ def convert(
     frames: int = 64,
     json: bool = False,
 ) -> None:
-    """Turn a checkpoint in the authors' format (HaLP, or CMD with three modalities) into a run, or a run into such a file.
+    """Turn a checkpoint in the authors' format (HaLP, or CMD with three modalities) into a run, or a run into
+    such a file.
 
     Examples:
         halp convert checkpoint_0450.pth.tar runs/authors

@@ -1,6 +1,7 @@
 """Commands that use an encoder: vectors, search, export.
 
-ENCODER is a run folder, an exported package or the name of an encoder that comes with halp; SOURCE a store or recordings.
+ENCODER is a run folder, an exported package or the name of an encoder that comes with halp; SOURCE a store or
+recordings.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def embed(
         halp embed halp-base recordings collection --window 2 --stride 0.5
 
     Args:
-        out: the file to write: .npz, .csv or .parquet; without an ending the folder of a collection, which can be searched.
+        out: the file to write: .npz, .csv or .parquet; without an ending the folder of a collection, which
+            can be searched.
         compact: the few numbers that search and groups use, where the encoder has a projection to them.
         json: print what was written as JSON.
     """
@@ -68,7 +70,9 @@ def embed(
     else:
         check_vector_file(out)
     if (shard is not None or as_collection) and not cache:
-        raise InputError("a collection and parts of a job array are put together from the cache; leave out --no-cache")
+        raise InputError(
+            "a collection and parts of a job array are put together from the cache; leave out --no-cache"
+        )
     loaded, opened = open_for(encoder, source, replace(reading.reading, shard=shard), stream=stream)
     from halp.features.embed import embed_table, write_embedded
     from halp.tasks.card import identity
@@ -80,7 +84,11 @@ def embed(
         else:
             write_vectors(out, table, identity(loaded))
     answer = {"written": str(out), "vectors": len(table), "features": table.vectors.shape[1]}
-    show(answer, json=json, said="written: {written} with {vectors} vectors of {features} numbers".format(**answer))
+    show(
+        answer,
+        json=json,
+        said="written: {written} with {vectors} vectors of {features} numbers".format(**answer),
+    )
 
 
 app.verb(
@@ -114,15 +122,17 @@ def export(
 ) -> None:
     """Write an encoder or a model as a folder to hand on: config.json, model.safetensors and a model card.
 
-    With --onnx there is also model.onnx: raw key points in (NaN where missing; any number of clips, frames and persons), class
-    probabilities and rejection out (features for an encoder). Preparation, encoder and classifier are in that one file.
+    With --onnx there is also model.onnx: raw key points in (NaN where missing; any number of clips, frames
+    and persons), class probabilities and rejection out (features for an encoder). Preparation, encoder and
+    classifier are in that one file.
 
     Examples:
         halp export runs/small-seed0 my-encoder
         halp export models/mine product --onnx --topology mediapipe-33
 
     Args:
-        encoder: a run folder, a package, the name of an encoder that comes with halp, or a model of `halp classify fit`.
+        encoder: a run folder, a package, the name of an encoder that comes with halp, or a model of `halp
+            classify fit`.
         out: the folder to make.
         onnx: also write model.onnx, checked against the library.
         topology: joint layout of the points that model.onnx takes (default: that of the encoder).

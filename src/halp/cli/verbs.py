@@ -1,7 +1,9 @@
-"""Commands made from public functions: signature and docstring of a verb are the options and the help of its command.
+"""Commands made from public functions: signature and docstring of a verb are the options and the help of its
+command.
 
-A verb takes what it reads and returns an answer that knows its spans and its JSON (`halp.tasks.segments.Answer`). Every such
-command ends alike: `--json` prints the answer, `--out` writes its events, `--html` its page.
+A verb takes what it reads and returns an answer that knows its spans and its JSON
+(`halp.tasks.segments.Answer`). Every such command ends alike: `--json` prints the answer, `--out` writes its
+events, `--html` its page.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ class Verb:
         module, _, name = self.function.partition(":")
         source = Path(__file__).parents[1].joinpath(*module.split(".")[1:]).with_suffix(".py")
         tree = ast.parse(source.read_text(encoding="utf-8"))
-        return next(ast.get_docstring(n) or "" for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
+        return next(
+            ast.get_docstring(n) or "" for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name
+        )
 
     def load(self) -> Callable[..., Any]:
         """The public function."""
@@ -78,7 +82,9 @@ class Verb:
         function = self.load()
         given = inspect.signature(function).parameters
         hints = typing.get_type_hints(function, include_extras=True)
-        parameters = [self._parameter(p, hints.get(p.name, str)) for p in given.values() if p.name not in _LIBRARY]
+        parameters = [
+            self._parameter(p, hints.get(p.name, str)) for p in given.values() if p.name not in _LIBRARY
+        ]
         if self.events:
             parameters.append(_option("out", Path | None))
         if self.page:
@@ -97,7 +103,9 @@ class Verb:
             ]
             finish(function(*positional, **arguments), **ending)
 
-        order = sorted(parameters, key=lambda p: (p.kind, p.default is not p.empty and p.kind is not p.KEYWORD_ONLY))
+        order = sorted(
+            parameters, key=lambda p: (p.kind, p.default is not p.empty and p.kind is not p.KEYWORD_ONLY)
+        )
         run.__signature__ = inspect.Signature(order)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in order}
         run.__doc__ = self._docstring(function, [p.name for p in order])
@@ -142,8 +150,12 @@ def _option(name: str, kind: Any, default: Any = None) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def finish(answer: Any, *, out: Path | None = None, html: Path | None = None, json: bool | None = False) -> None:
-    """How a verb ends on the command line: tables and words or one JSON document, events as a file, and a page."""
+def finish(
+    answer: Any, *, out: Path | None = None, html: Path | None = None, json: bool | None = False
+) -> None:
+    """How a verb ends on the command line: tables and words or one JSON document, events as a file, and a
+    page.
+    """
     from halp.cli.app import note, print_json, print_table
     from halp.cli.present import present
 
@@ -170,13 +182,16 @@ def finish(answer: Any, *, out: Path | None = None, html: Path | None = None, js
 def _warn_about_clock(answer: Any) -> None:
     """Say where times count frames, since recordings do not state their rate."""
     table = getattr(answer, "table", None)
-    frames = [] if table is None else sorted({table.name(row) for row in (table.fps <= 0).nonzero()[0][:1000]})
+    frames = (
+        [] if table is None else sorted({table.name(row) for row in (table.fps <= 0).nonzero()[0][:1000]})
+    )
     if frames:
         from halp.cli.app import warn
 
         more = f" and {len(frames) - 1} more" if len(frames) > 1 else ""
         warn(
-            f"start and stop of '{frames[0]}'{more} are frames, not seconds: the recordings do not state a rate; give --fps"
+            f"start and stop of '{frames[0]}'{more} are frames, not seconds: the recordings do not state a"
+            " rate; give --fps"
         )
 
 

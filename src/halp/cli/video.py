@@ -1,4 +1,6 @@
-"""Commands for looking: the explorer of a collection, the weights of the pose estimator, and recognition as pictures come."""
+"""Commands for looking: the explorer of a collection, the weights of the pose estimator, and recognition as
+pictures come.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ def explore(
 ) -> None:
     """Open a page over a collection: a map of all movements, players, search, labels, groups and timelines.
 
-    The page is served on this machine only, at an address with a secret of its own, until Ctrl-C. Labels are kept in a
-    database as they are given, and written to a CSV table of events beside it.
+    The page is served on this machine only, at an address with a secret of its own, until Ctrl-C. Labels are
+    kept in a database as they are given, and written to a CSV table of events beside it.
 
     Examples:
         halp explore stores/mine
@@ -41,9 +43,11 @@ def explore(
         halp explore demo/store --encoder demo/halp --static shown
 
     Args:
-        labels: the CSV table of labels; the database beside it has the same stem (default: SOURCE.labels.csv).
+        labels: the CSV table of labels; the database beside it has the same stem (default:
+            SOURCE.labels.csv).
         static: write the page into this folder, to be opened from disk or put on any web server, and end.
-        runs: run folders whose metrics, results and settings are shown side by side under Method (default: that of the encoder).
+        runs: run folders whose metrics, results and settings are shown side by side under Method (default:
+            that of the encoder).
         browser: open the page in the browser.
         port: to listen on (default: any that is free).
     """
@@ -82,7 +86,8 @@ app.verb(
 
 @app.command(name="pose-model")
 def pose_model(*, wheel: Path | None = None) -> None:
-    """Fetch the weights of the pose estimator into the cache, once, verified by hash; films and cameras need them.
+    """Fetch the weights of the pose estimator into the cache, once, verified by hash; films and cameras need
+    them.
 
     They come from the package mediapipe 0.10.21 (Apache-2.0) by pip as it is configured on this machine.
 
@@ -141,7 +146,13 @@ def live(
             console.clear()
             console.print(terminal_skeleton(picture.image, picture.size), highlight=False, markup=False)
 
-    how: dict[str, Any] = {"pose_model": pose_model, "window": window, "stride": stride, "fps": fps, "reject": reject}
+    how: dict[str, Any] = {
+        "pose_model": pose_model,
+        "window": window,
+        "stride": stride,
+        "fps": fps,
+        "reject": reject,
+    }
     try:
         for event in recognise(model, source, on_picture=look, **how):
             print_json(prediction_json(event), indent=None)

@@ -1,1 +1,3 @@
-"""Errors, settings, files, progress, random draws and processes: what every room needs and what knows no joint and no clip."""
+"""Errors, settings, files, progress, random draws and processes: what every room needs and what knows no
+joint and no clip.
+"""

@@ -1,8 +1,8 @@
 """Settings from text: the one checker of configuration for recipes, protocols, readers and plugins.
 
-A component's settings are a frozen dataclass. `build_settings` makes one from nested plain values, names what is unknown with
-the nearest spelling, and checks types. A field says what it may be by `limited`; what fields may be together is checked by the
-dataclass itself in `__post_init__`.
+A component's settings are a frozen dataclass. `build_settings` makes one from nested plain values, names what
+is unknown with the nearest spelling, and checks types. A field says what it may be by `limited`; what fields
+may be together is checked by the dataclass itself in `__post_init__`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Limits:
 
 
 def limited(default: Any, **limits: Any) -> Any:
-    """A field of settings: its default, and what it may be (`least`, `above`, `most`, `below`, or `among` names).
+    """A field of settings: its default, and what it may be (`least`, `above`, `most`, `below`, or `among`
+    names).
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Mask(CheckedSettings):
@@ -92,9 +93,12 @@ def build_settings(kind: type[SETTINGS], data: Any, prefix: str = "", more: Iter
     >>> build_settings(Tiny, {"widht": 16}, "encoder.")
     Traceback (most recent call last):
     ...
-    halp.core.errors.InputError: unknown setting 'encoder.widht': did you mean 'encoder.width'? Known here: encoder.width.
+    halp.core.errors.InputError: unknown setting 'encoder.widht': did you mean 'encoder.width'? Known here:
+    encoder.width.
     """
-    data = {respell(key, field_types(kind)): value for key, value in section(data, prefix.rstrip(".")).items()}
+    data = {
+        respell(key, field_types(kind)): value for key, value in section(data, prefix.rstrip(".")).items()
+    }
     hints = field_types(kind)
     for key in data:
         if key not in hints:
@@ -121,7 +125,9 @@ def unknown_setting(key: str, known: Iterable[str], prefix: str = "", more: Iter
     near = difflib.get_close_matches(f"{prefix}{key}", [*every, *more], n=1)
     # what people write for a name of several words, as `lr` for `learning_rate`
     words = {name: name.rpartition(".")[2].split("_") for name in every}
-    initials = [name for name in every if len(words[name]) > 1 and key == "".join(word[:1] for word in words[name])]
+    initials = [
+        name for name in every if len(words[name]) > 1 and key == "".join(word[:1] for word in words[name])
+    ]
     hint = f"did you mean '{(initials or near)[0]}'? " if initials or near else ""
     return InputError(f"unknown setting '{prefix}{key}': {hint}Known here: {', '.join(every) or 'none'}.")
 

@@ -15,10 +15,11 @@ RESULT = TypeVar("RESULT")
 
 
 def run_in_threads(tasks: Sequence[Callable[[], RESULT]]) -> list[RESULT]:
-    """The results of the tasks, which share the cores that torch may use; one after the other if there is one core.
+    """The results of the tasks, which share the cores that torch may use; one after the other if there is one
+    core.
 
-    A task that divides its own work finds its share of the cores there. What it computes must be the same on whatever
-    thread it runs: nothing drawn from torch's own generator, no messages to other processes.
+    A task that divides its own work finds its share of the cores there. What it computes must be the same on
+    whatever thread it runs: nothing drawn from torch's own generator, no messages to other processes.
     """
     cores = torch.get_num_threads()
     if min(cores, len(tasks)) < 2 or torch.compiler.is_compiling():
@@ -29,13 +30,17 @@ def run_in_threads(tasks: Sequence[Callable[[], RESULT]]) -> list[RESULT]:
         with torch.set_grad_enabled(wanted):  # which every thread decides for itself
             return task()
 
-    workers = _workers(os.getpid(), threading.get_ident(), min(cores, len(tasks)), max(1, cores // len(tasks)))
+    workers = _workers(
+        os.getpid(), threading.get_ident(), min(cores, len(tasks)), max(1, cores // len(tasks))
+    )
     return list(workers.map(run, tasks))
 
 
 @functools.cache
 def _workers(process: int, caller: int, count: int, cores: int) -> ThreadPoolExecutor:
-    """Threads of one caller (those of another may be waiting for it), all of them running and with their share of cores."""
+    """Threads of one caller (those of another may be waiting for it), all of them running and with their
+    share of cores.
+    """
     before, all_there = torch.get_num_threads(), threading.Barrier(count)
 
     def take_share(_: int) -> None:
@@ -45,5 +50,7 @@ def _workers(process: int, caller: int, count: int, cores: int) -> ThreadPoolExe
 
     workers = ThreadPoolExecutor(count)
     list(workers.map(take_share, range(count)))
-    torch.set_num_threads(before)  # what a thread sets for itself is also the default of those that others start
+    torch.set_num_threads(
+        before
+    )  # what a thread sets for itself is also the default of those that others start
     return workers

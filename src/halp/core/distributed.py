@@ -1,8 +1,9 @@
 """Several processes as one: a step on any number of ranks computes what a single process would.
 
-Every rank encodes its rows of the global batch; queries and keys are gathered, and each rank evaluates the same loss on
-the whole batch. So queue, prototypes and random draws are the same everywhere, and the sum of the ranks' gradients is the
-gradient of one process. Without a process group every function here hands its input on.
+Every rank encodes its rows of the global batch; queries and keys are gathered, and each rank evaluates the
+same loss on the whole batch. So queue, prototypes and random draws are the same everywhere, and the sum of
+the ranks' gradients is the gradient of one process. Without a process group every function here hands its
+input on.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def rank() -> int:
 
 
 def destroy_group_at_exit() -> None:
-    """Close the process group when the program ends: threads of it that are cut off then may abort the program."""
+    """Close the process group when the program ends: threads of it that are cut off then may abort the
+    program.
+    """
     if world_size() > 1:
         atexit.unregister(_close)
         atexit.register(_close)
@@ -57,8 +60,8 @@ def rank_rows(total: int, number: int | None = None, of: int | None = None) -> s
 def gather(x: Tensor, total: int) -> Tensor:
     """All rows of the global batch `(total, D)` from every rank's rows, in order.
 
-    Each rank computes the same loss from the result, so the gradient of a share is taken from it once; it is multiplied
-    by the number of ranks because data-parallel training averages over them.
+    Each rank computes the same loss from the result, so the gradient of a share is taken from it once; it is
+    multiplied by the number of ranks because data-parallel training averages over them.
     """
     return x if world_size() == 1 else _Gather.apply(x, total)
 
@@ -70,11 +73,14 @@ def broadcast(x: Tensor) -> Tensor:
     return x
 
 
-def compute_on_rank_zero(make: Callable[[], Tensor], room: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """What `make` returns on rank 0; the others do not call it but receive the result in `room`, of the same shape.
+def compute_on_rank_zero(
+    make: Callable[[], Tensor], room: Tensor, generator: torch.Generator | None = None
+) -> Tensor:
+    """What `make` returns on rank 0; the others do not call it but receive the result in `room`, of the same
+    shape.
 
-    Its draws from `generator` (default: torch's own for the device of `room`) count on every rank. If it fails, every
-    rank does, and none is left waiting.
+    Its draws from `generator` (default: torch's own for the device of `room`) count on every rank. If it
+    fails, every rank does, and none is left waiting.
     """
     if world_size() == 1:
         return make()
@@ -85,7 +91,9 @@ def compute_on_rank_zero(make: Callable[[], Tensor], room: Tensor, generator: to
         except Exception as error:
             failure = error
     if any_rank(failure is not None, room.device):
-        raise failure or LostProcess(f"process {rank()} of {world_size()} stops: process 0 failed, and says why")
+        raise failure or LostProcess(
+            f"process {rank()} of {world_size()} stops: process 0 failed, and says why"
+        )
     broadcast(room)
     draws = _own_generator(room.device) if generator is None else generator
     draws.set_state(broadcast(draws.get_state().to(room.device)).cpu())
@@ -116,12 +124,21 @@ def explain_lost_process() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        words = ("connection", "gloo", "nccl", "process group", "timed out", "timeout", "broken pipe", "socket")
+        words = (
+            "connection",
+            "gloo",
+            "nccl",
+            "process group",
+            "timed out",
+            "timeout",
+            "broken pipe",
+            "socket",
+        )
         if world_size() > 1 and any(word in str(error).lower() for word in words):
             reason = re.sub(r"\[[^]]*\]", "", str(error)).strip().splitlines()[0][:160]
             raise LostProcess(
-                f"process {rank()} of {world_size()} lost another one ({reason}); the last checkpoint is whole: "
-                "resume the job with --resume"
+                f"process {rank()} of {world_size()} lost another one ({reason}); the last checkpoint is"
+                " whole: resume the job with --resume"
             ) from error
         raise
 
@@ -136,8 +153,8 @@ def synchronise_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._LazyNormBase):
             raise InputError(
-                f"'{name}' is a {type(module).__name__}, whose size is unknown before the first step; several processes need "
-                "a BatchNorm with a given number of features"
+                f"'{name}' is a {type(module).__name__}, whose size is unknown before the first step; several"
+                " processes need a BatchNorm with a given number of features"
             )
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
@@ -149,7 +166,9 @@ def synchronise_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """BatchNorm over `(N, C, …)` of all ranks together, for any number of axes; torch has such a module for GPUs only."""
+    """BatchNorm over `(N, C, …)` of all ranks together, for any number of axes; torch has such a module for
+    GPUs only.
+    """
 
     @classmethod
     def of(cls, norm: nn.modules.batchnorm._BatchNorm) -> GlobalBatchNorm:
@@ -169,7 +188,11 @@ class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
         number = sums[-1].detach()
         mean = sums[:-1] / number
         variance = _Sum.apply((rows - mean).square().sum(0)) / number
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+        if (
+            self.running_mean is not None
+            and self.running_var is not None
+            and self.num_batches_tracked is not None
+        ):
             with torch.no_grad():
                 self.num_batches_tracked += 1
                 # without a momentum the statistics are those of all batches so far

@@ -1,8 +1,10 @@
-"""Dropout whose draws are a function of (seed, module, epoch, step), so that a resumed run and any number of processes agree.
+"""Dropout whose draws are a function of (seed, module, epoch, step), so that a resumed run and any number of
+processes agree.
 
-`replace_dropout` puts such modules in the place of torch's; `begin_step` tells them where training stands. A process draws the
-mask of its own rows of the batch, on the device where they are: every entry is a hash of its place in the whole batch. The
-leading axis of what is dropped must be the batch, or the batch times something (persons, frames).
+`replace_dropout` puts such modules in the place of torch's; `begin_step` tells them where training stands. A
+process draws the mask of its own rows of the batch, on the device where they are: every entry is a hash of
+its place in the whole batch. The leading axis of what is dropped must be the batch, or the batch times
+something (persons, frames).
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ from torch import Tensor, nn
 from halp.core.errors import InputError
 from halp.core.sampling import generator
 
-#: rows: a process draws its own, on its device; batch: all rows on the CPU in every process, as earlier versions did
+#: rows: a process draws its own, on its device; batch: all rows on the CPU in every process, as earlier
+#: versions did
 DRAWS = ("rows", "batch")
 
 _WHOLE_FEATURES = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 class StepDropout(nn.Module):
-    """Dropout of single entries, or of whole features `(N, C, …)`, with draws of its own for every step and call."""
+    """Dropout of single entries, or of whole features `(N, C, …)`, with draws of its own for every step and
+    call.
+    """
 
     def __init__(self, probability: float, whole_features: bool, name: str) -> None:
         super().__init__()
@@ -39,8 +44,8 @@ class StepDropout(nn.Module):
         factor, rest = divmod(x.shape[0], max(local, 1))
         if rest or not local:
             raise InputError(
-                f"dropout '{self.name}' gets a tensor of shape {tuple(x.shape)}; its first axis must be the batch of {local} "
-                "clips or a multiple of it, so that every process drops the same"
+                f"dropout '{self.name}' gets a tensor of shape {tuple(x.shape)}; its first axis must be the"
+                f" batch of {local} clips or a multiple of it, so that every process drops the same"
             )
         seed, epoch, step = self.moment
         draws = generator(seed, f"dropout/{self.name}", epoch, step, self.calls)
@@ -57,11 +62,18 @@ class StepDropout(nn.Module):
 
 
 def kept_rows(
-    first: int, last: int, shape: Sequence[int], probability: float, key: int, device: torch.device | str = "cpu"
+    first: int,
+    last: int,
+    shape: Sequence[int],
+    probability: float,
+    key: int,
+    device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Which entries `(last - first, *shape)` of rows of a mask are kept: a function of key and place, on any device.
+    """Which entries `(last - first, *shape)` of rows of a mask are kept: a function of key and place, on any
+    device.
 
-    SplitMix64 of a counter gives four entries of 16 bits each, so that the probability is rounded to 1 / 65536.
+    SplitMix64 of a counter gives four entries of 16 bits each, so that the probability is rounded to 1 /
+    65536.
 
     >>> torch.equal(kept_rows(0, 8, [5], 0.5, 1)[3:6], kept_rows(3, 6, [5], 0.5, 1))
     True
@@ -70,7 +82,9 @@ def kept_rows(
     counters = -(-entries // 4)
     z = torch.arange(first * counters, last * counters, device=device) * _signed(0x9E3779B97F4A7C15) + key
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        z = (z ^ (z >> shift & (1 << 64 - shift) - 1)) * _signed(factor)  # without the sign, which >> would repeat
+        z = (z ^ (z >> shift & (1 << 64 - shift) - 1)) * _signed(
+            factor
+        )  # without the sign, which >> would repeat
     bits = z.view(torch.int16).view(last - first, 4 * counters)[:, :entries]
     return (bits >= round(probability * 65536) - 32768).view(last - first, *shape)
 
@@ -86,7 +100,8 @@ def replace_dropout(model: nn.Module) -> None:
         for name, child in module.named_children():
             if isinstance(child, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
                 raise InputError(
-                    f"'{prefix}.{name}' is a {type(child).__name__}, whose draws cannot be repeated by step; use nn.Dropout"
+                    f"'{prefix}.{name}' is a {type(child).__name__}, whose draws cannot be repeated by step;"
+                    " use nn.Dropout"
                 )
             if isinstance(child, (nn.Dropout, *_WHOLE_FEATURES)):
                 whole = isinstance(child, _WHOLE_FEATURES)
@@ -101,7 +116,9 @@ def dropouts(model: nn.Module) -> Iterator[StepDropout]:
 def begin_step(
     modules: list[StepDropout], seed: int, epoch: int, step: int, rows: slice, total: int, draws: str = "rows"
 ) -> None:
-    """Tell dropout modules which step begins, which rows of the batch of `total` clips this process holds, and how they draw."""
+    """Tell dropout modules which step begins, which rows of the batch of `total` clips this process holds,
+    and how they draw.
+    """
     for module in modules:
         module.moment, module.rows, module.total, module.calls = (seed, epoch, step), rows, total, 0
         module.draws = draws

@@ -1,4 +1,6 @@
-"""Exceptions that the command line turns into one sentence and an exit code; `InputError` is a user's mistake."""
+"""Exceptions that the command line turns into one sentence and an exit code; `InputError` is a user's
+mistake.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something outside the program is wrong: a file, a setting, an argument. The message says what, where and the remedy.
+    """Something outside the program is wrong: a file, a setting, an argument. The message says what, where
+    and the remedy.
 
     >>> issubclass(InputError, ValueError)
     True

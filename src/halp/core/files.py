@@ -1,4 +1,6 @@
-"""Writing files and folders so that they are whole or absent, and reading JSON with words for what is wrong."""
+"""Writing files and folders so that they are whole or absent, and reading JSON with words for what is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path` to write a file to; it takes the name `path` when the body ends well.
 
-    Readers see the old content or the new, never a part, also after a power cut. If the body fails, nothing is left behind.
+    Readers see the old content or the new, never a part, also after a power cut. If the body fails, nothing
+    is left behind.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # the process number keeps two writers apart; the ending stays, since some libraries choose the format by it
+    # the process number keeps two writers apart; the ending stays, since some libraries choose the format by
+    # it
     partial = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
         yield partial
@@ -84,7 +88,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def spreadsheet_cell(value: Any) -> Any:
-    """A cell of a CSV table that no spreadsheet takes for a formula; numbers, also those written as text, stay as they are.
+    """A cell of a CSV table that no spreadsheet takes for a formula; numbers, also those written as text,
+    stay as they are.
 
     `plain_cell` gives every text back.
 
@@ -112,7 +117,9 @@ def _is_formula(text: str) -> bool:
 
 
 def cache_home() -> Path | None:
-    """The user's cache folder: `HALP_CACHE`, else what the system has for it; None if that is empty and nothing is kept."""
+    """The user's cache folder: `HALP_CACHE`, else what the system has for it; None if that is empty and
+    nothing is kept.
+    """
     chosen = os.environ.get("HALP_CACHE")
     if chosen is not None:
         return Path(chosen) if chosen else None
@@ -143,7 +150,9 @@ def sync_folder(path: Path) -> None:
 
 
 def seal(path: Path) -> None:
-    """Write the hash of a file beside it, so that `is_sealed` can tell whether it is still what was written."""
+    """Write the hash of a file beside it, so that `is_sealed` can tell whether it is still what was
+    written.
+    """
     write_text(_seal_of(path), sha256(path))
 
 
@@ -161,7 +170,11 @@ def _seal_of(path: Path) -> Path:
 
 
 def write_csv(
-    path: str | os.PathLike[str], columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, delimiter: str = ","
+    path: str | os.PathLike[str],
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    delimiter: str = ",",
 ) -> Path:
     """Write rows under a header; None is an empty cell."""
     path = Path(path)
@@ -181,10 +194,12 @@ _AT_WORKING_FOLDER, _RENAME_EXCHANGE = -100, 2
 
 @contextmanager
 def building(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """An empty folder for what is to become `path`: it takes that name when the body ends well and vanishes otherwise.
+    """An empty folder for what is to become `path`: it takes that name when the body ends well and vanishes
+    otherwise.
 
-    Every file in it has reached the disk by then, so that a power cut leaves all of it or nothing. A lock beside it, held
-    meanwhile, tells others that it is not the leftover of a process that was killed. With `replace` a folder at `path` goes.
+    Every file in it has reached the disk by then, so that a power cut leaves all of it or nothing. A lock
+    beside it, held meanwhile, tells others that it is not the leftover of a process that was killed. With
+    `replace` a folder at `path` goes.
     """
     remove_leftovers(path)
     partial = path.with_name(f".{path.name}.partial-{secrets.token_hex(4)}")
@@ -194,7 +209,9 @@ def building(path: Path, *, replace: bool = False) -> Iterator[Path]:
             yield partial
             for folder, _, names in os.walk(partial):
                 for name in names:
-                    with open(os.path.join(folder, name), "r+b") as file:  # Windows flushes only what may be written
+                    with open(
+                        os.path.join(folder, name), "r+b"
+                    ) as file:  # Windows flushes only what may be written
                         os.fsync(file.fileno())
                 sync_folder(Path(folder))
             if replace:
@@ -209,8 +226,9 @@ def building(path: Path, *, replace: bool = False) -> Iterator[Path]:
 def put_in_place(partial: Path, path: Path) -> None:
     """Give a finished folder its name; a folder that has it already is replaced and removed.
 
-    Where the system can exchange two names, `path` is the old or the new folder at every moment. Elsewhere the old one is
-    first moved aside; a process that dies between the two steps leaves it there, and `restore_moved_aside` brings it back.
+    Where the system can exchange two names, `path` is the old or the new folder at every moment. Elsewhere
+    the old one is first moved aside; a process that dies between the two steps leaves it there, and
+    `restore_moved_aside` brings it back.
     """
     if not path.exists():
         os.replace(partial, path)

@@ -1,4 +1,6 @@
-"""How weights begin: the authors' rule for encoders and projection heads alike, and that of the ST-GCN family."""
+"""How weights begin: the authors' rule for encoders and projection heads alike, and that of the ST-GCN
+family.
+"""
 
 from __future__ import annotations
 

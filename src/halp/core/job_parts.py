@@ -41,7 +41,9 @@ _joining: ContextVar[int] = ContextVar("parts that are joined", default=0)
 
 @contextmanager
 def joining(parts: int) -> Iterator[None]:
-    """Inside, nothing is computed: shards that are not there are an error that names the parts to run again."""
+    """Inside, nothing is computed: shards that are not there are an error that names the parts to run
+    again.
+    """
     token = _joining.set(parts)
     try:
         yield
@@ -57,5 +59,9 @@ def in_job_array(part: Part | None) -> bool:
 def check_all_there(missing: Sequence[int], wanted: int) -> None:
     """Raise where parts are joined and shards, by their places, are missing."""
     if missing and (parts := _joining.get()):
-        again = ", ".join(f"--shard {part}/{parts}" for part in sorted({place % parts + 1 for place in missing}))
-        raise NotAllThere(f"{len(missing)} of {wanted} shards are not there yet; run the command again with {again}")
+        again = ", ".join(
+            f"--shard {part}/{parts}" for part in sorted({place % parts + 1 for place in missing})
+        )
+        raise NotAllThere(
+            f"{len(missing)} of {wanted} shards are not there yet; run the command again with {again}"
+        )

@@ -1,7 +1,8 @@
-"""One owner at a time for a run, a store being written, results or a sweep: a lock file that the operating system holds.
+"""One owner at a time for a run, a store being written, results or a sweep: a lock file that the operating
+system holds.
 
-The system frees the lock of a process that ends in whatever way, so a lock is never stale. The file names its owner for
-messages. Where a file system has no such locks (some network ones), a second file is the lock.
+The system frees the lock of a process that ends in whatever way, so a lock is never stale. The file names its
+owner for messages. Where a file system has no such locks (some network ones), a second file is the lock.
 """
 
 from __future__ import annotations
@@ -51,12 +52,16 @@ def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
     owner = os.getpid()
     try:
         with suppress(OSError):  # Windows lets nobody write or read a locked file
-            path.write_text(f"process {owner} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+            path.write_text(
+                f"process {owner} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+            )
         yield
     finally:
         if os.getpid() == owner:  # not in a copy of this process
             with suppress(OSError):
-                os.unlink(path)  # before it is freed: who waits for it notices that it is gone and makes another
+                os.unlink(
+                    path
+                )  # before it is freed: who waits for it notices that it is gone and makes another
             with suppress(OSError):
                 lock.release()
 
@@ -82,7 +87,9 @@ def _read_owner(path: Path) -> str:
 
 @contextmanager
 def locked_where_possible(path: Path, what: str) -> Iterator[None]:
-    """As `locked`; in a place that cannot be written, where nothing can be damaged either, the body runs without a lock."""
+    """As `locked`; in a place that cannot be written, where nothing can be damaged either, the body runs
+    without a lock.
+    """
     with ExitStack() as stack:
         with suppress(CannotLock):
             stack.enter_context(locked(path, what))
@@ -90,6 +97,8 @@ def locked_where_possible(path: Path, what: str) -> Iterator[None]:
 
 
 def locked_folder(path: Path, what: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
-    """As `locked` for a folder; its lock lies beside it, so that a copied or moved folder takes none with it."""
+    """As `locked` for a folder; its lock lies beside it, so that a copied or moved folder takes none with
+    it.
+    """
     real = Path(os.path.realpath(path))
     return locked(real.with_name(f".{real.name}.lock"), what, wait=wait)

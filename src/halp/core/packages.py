@@ -1,4 +1,6 @@
-"""Which folder a name of an encoder means: a package, a shipped one, or a run; found without loading torch."""
+"""Which folder a name of an encoder means: a package, a shipped one, or a run; found without loading
+torch.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,9 @@ def find_encoder(source: str | os.PathLike[str]) -> Path:
         wrong = "is neither a run folder nor a package" if Path(source).exists() else "does not exist"
         shipped = ", ".join(list_shipped())
         raise InputError(
-            f"there is no encoder '{source}' (the path {wrong}): give a run folder, a package, or a name that comes with halp "
-            f"({shipped}; see `halp encoders`), or make one with `halp pretrain small --data STORE`"
+            f"there is no encoder '{source}' (the path {wrong}): give a run folder, a package, or a name that"
+            f" comes with halp ({shipped}; see `halp encoders`), or make one with `halp pretrain small --data"
+            " STORE`"
         )
     return path
 

@@ -1,4 +1,6 @@
-"""Pools of worker processes of this machine, which share its cores, leave the keyboard alone and end with their parent."""
+"""Pools of worker processes of this machine, which share its cores, leave the keyboard alone and end with
+their parent.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def cores() -> int:
 
 
 def local_pool(workers: int) -> ProcessPoolExecutor:
-    """Fresh processes (a fork of a process with threads can hang) that share the cores and end with this one."""
+    """Fresh processes (a fork of a process with threads can hang) that share the cores and end with this
+    one.
+    """
     threads = max(1, cores() // workers)
     return ProcessPoolExecutor(workers, _Context(), initializer=start_worker, initargs=(threads,))
 
@@ -42,7 +46,9 @@ class _Context(SpawnContext):
 
 
 def start_worker(threads: int = 1) -> None:
-    """Set up a worker process: its share of cores; the keyboard belongs to its parent, and it ends with it."""
+    """Set up a worker process: its share of cores; the keyboard belongs to its parent, and it ends with
+    it.
+    """
     os.environ.update(OMP_NUM_THREADS=str(threads))
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)

@@ -1,4 +1,6 @@
-"""Progress on anything that takes more than a moment: a bar with time left on a terminal, plain lines elsewhere."""
+"""Progress on anything that takes more than a moment: a bar with time left on a terminal, plain lines
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ watchers: list[Callable[[Bar], None]] = []
 
 
 class Bar:
-    """`with Bar("embedding", total) as bar: bar.advance()`; off a terminal the logger gets a line every ten seconds."""
+    """`with Bar("embedding", total) as bar: bar.advance()`; off a terminal the logger gets a line every ten
+    seconds.
+    """
 
     def __init__(self, title: str, total: int, *, done: int = 0, shown: bool = True) -> None:
         self.title, self.total, self.done, self.shown = title, total, done, shown
@@ -27,8 +31,15 @@ class Bar:
         self._rich: Progress | None = None
         self._tell()
         if shown and console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._rich = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, transient=True)
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
+            self._rich = Progress(
+                *columns, TextColumn("{task.fields[note]}"), console=console, transient=True
+            )
 
     def __enter__(self) -> Bar:
         if self._rich is not None:
@@ -51,7 +62,9 @@ class Bar:
             self._said = time.monotonic()
             rate = (self.done - self._first) / (self._said - self._started)
             left = (self.total - self.done) / rate if rate else float("inf")
-            log.info(f"{self.title}: {self.done}/{self.total}, {left:.0f} s left{', ' + note if note else ''}")
+            log.info(
+                f"{self.title}: {self.done}/{self.total}, {left:.0f} s left{', ' + note if note else ''}"
+            )
 
     def expect(self, total: int) -> None:
         """Correct how many there are altogether."""

@@ -1,8 +1,10 @@
 """The recipes that come with halp at a glance, read without torch so that listing them is quick.
 
-Most stand in tables, one file per data set with an entry per method: `tables/ntu60.toml` has `[halp]`, which is the recipe
-`ntu60-halp`. In a table that is `like` another an entry is the other's with what stands there on top, so that tables and a few
-exceptions make a product of data sets and methods. Recipes that fit in no table have a file of their own.
+Most stand in tables, one file per data set with an entry per method: `tables/ntu60.toml` has `[halp]`, which
+is the recipe
+`ntu60-halp`. In a table that is `like` another an entry is the other's with what stands there on top, so that
+tables and a few exceptions make a product of data sets and methods. Recipes that fit in no table have a file
+of their own.
 """
 
 from __future__ import annotations

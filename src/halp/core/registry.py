@@ -1,7 +1,8 @@
-"""Registries: components by name, each with the settings that belong to it. The way in for plugins is `halp.extend`.
+"""Registries: components by name, each with the settings that belong to it. The way in for plugins is
+`halp.extend`.
 
-Core components register when their package is imported. A name that is not among them is looked for in `halp.zoo`, the published
-systems beside the core, and in installed plugins, both of which are loaded then.
+Core components register when their package is imported. A name that is not among them is looked for in
+`halp.zoo`, the published systems beside the core, and in installed plugins, both of which are loaded then.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ loading_plugin: contextvars.ContextVar[str | None] = contextvars.ContextVar("loa
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A component: the dataclass of its settings, what builds it, and the plugin it came with; kinds add fields of their own."""
+    """A component: the dataclass of its settings, what builds it, and the plugin it came with; kinds add
+    fields of their own.
+    """
 
     name: str
     settings: type[Any]
@@ -47,14 +50,17 @@ class NoSettings:
 
 
 class Registry(Generic[ENTRY]):
-    """Components of one kind by name; a name that is not known yet is looked for in the zoo and in installed plugins once."""
+    """Components of one kind by name; a name that is not known yet is looked for in the zoo and in installed
+    plugins once.
+    """
 
     def __init__(self, kind: str, entry: type[ENTRY]) -> None:
         self.kind, self._entry = kind, entry
         self._entries: dict[str, ENTRY] = {}
 
     def register(self, name: str, settings: type[Any] | None = None, **fields: Any) -> Callable[[Any], Any]:
-        """Decorator that makes a component known by name; `settings` is a frozen dataclass whose defaults hold.
+        """Decorator that makes a component known by name; `settings` is a frozen dataclass whose defaults
+        hold.
 
         `fields` are those that entries of this kind have beside.
         """
@@ -66,7 +72,9 @@ class Registry(Generic[ENTRY]):
             # a plugin may be the first to import our own modules, which register while it is loaded
             ours = build.__module__.partition(".")[0] == "halp"
             plugin = None if ours else loading_plugin.get()
-            self._entries[name] = self._entry(name=name, settings=settings, build=build, plugin=plugin, **fields)
+            self._entries[name] = self._entry(
+                name=name, settings=settings, build=build, plugin=plugin, **fields
+            )
             return build
 
         return add
@@ -119,11 +127,15 @@ def load_installed_plugins() -> None:
             try:
                 point.load()
             except Exception as error:
-                warnings.warn(f"plugin '{point.name}' cannot be loaded ({error}); it is left out", stacklevel=2)
+                warnings.warn(
+                    f"plugin '{point.name}' cannot be loaded ({error}); it is left out", stacklevel=2
+                )
 
 
 def load_plugin(source: str) -> ModuleType:
-    """Import a plugin by module name or by the path of a Python file; what it registers is then known by name."""
+    """Import a plugin by module name or by the path of a Python file; what it registers is then known by
+    name.
+    """
     path = Path(source)
     if path.suffix == ".py":
         return _load_file(path)
@@ -133,8 +145,8 @@ def load_plugin(source: str) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name is not None and source.startswith(error.name):
                 raise InputError(
-                    f"--plugin {source}: there is no module '{source}'; give the name of an installed module or the path of "
-                    "a .py file"
+                    f"--plugin {source}: there is no module '{source}'; give the name of an installed module"
+                    " or the path of a .py file"
                 ) from None
             raise InputError(
                 f"--plugin {source}: it needs the module '{error.name}', which is not installed"
@@ -184,6 +196,6 @@ def require_plugins(needed: Mapping[str, Any], registries: Iterable[Any], what: 
         if missing:
             option = plugin if plugin.endswith(".py") else f"{plugin} (or install it)"
             raise InputError(
-                f"{what} needs {', '.join(repr(name) for name in missing)} of plugin '{plugin}', which is not loaded; "
-                f"add --plugin {option}"
+                f"{what} needs {', '.join(repr(name) for name in missing)} of plugin '{plugin}', which is not"
+                f" loaded; add --plugin {option}"
             )

@@ -1,7 +1,8 @@
-"""Which clips, in which order, with which random draws: a function of (seed, purpose, epoch, step) and nothing else.
+"""Which clips, in which order, with which random draws: a function of (seed, purpose, epoch, step) and
+nothing else.
 
-A resumed run, and a run on another number of processes, therefore draws the same numbers, and there is no state to save.
-Draws are made on the CPU, so that every device sees the same ones.
+A resumed run, and a run on another number of processes, therefore draws the same numbers, and there is no
+state to save. Draws are made on the CPU, so that every device sees the same ones.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ def generator(seed: int, purpose: str, *counters: int) -> torch.Generator:
     tensor([True])
     """
     text = repr((seed, purpose, *counters)).encode()
-    return torch.Generator().manual_seed(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1)
+    return torch.Generator().manual_seed(
+        int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+    )
 
 
 def steps_in_epoch(clips: int, batch_size: int) -> int:
@@ -28,7 +31,9 @@ def steps_in_epoch(clips: int, batch_size: int) -> int:
 
 
 def epoch_batches(clips: int, batch_size: int, seed: int, epoch: int) -> Tensor:
-    """Positions `(steps, batch)` of the clips in every batch of an epoch, shuffled again; what fills no batch is left out."""
+    """Positions `(steps, batch)` of the clips in every batch of an epoch, shuffled again; what fills no batch
+    is left out.
+    """
     order = torch.randperm(clips, generator=generator(seed, "order", epoch))
     batch_size = min(batch_size, clips)
     return order[: steps_in_epoch(clips, batch_size) * batch_size].view(-1, batch_size)

@@ -40,7 +40,9 @@ def store_from_arrays(
     columns = {"labels": labels, "subjects": subjects, "cameras": cameras, "names": names}
     for column, values in columns.items():
         if values is not None and len(values) != len(arrays):
-            raise InputError(f"there are {len(arrays)} arrays but {len(values)} {column}; give one for each array")
+            raise InputError(
+                f"there are {len(arrays)} arrays but {len(values)} {column}; give one for each array"
+            )
     if not len(arrays):
         raise InputError("there is no array to make a store of; give at least one")
     names = [f"clip-{number:06}" for number in range(len(arrays))] if names is None else list(names)
@@ -62,7 +64,8 @@ def store_from_arrays(
             )
             if class_names and not -1 <= label < len(class_names):
                 raise InputError(
-                    f"array '{name}' has class {label}; there are {len(class_names)} class names, count from 0"
+                    f"array '{name}' has class {label}; there are {len(class_names)} class names, count"
+                    " from 0"
                 )
             clip = Clip(checked_array(array, known, name), name, label, subject, camera)
             writer.add(normalise_clip(clip, known, steps))
@@ -74,12 +77,15 @@ def checked_array(array: npt.ArrayLike, topology: Topology, name: str = "array")
     try:
         frames: npt.NDArray[Any] = np.asarray(array, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise InputError(f"'{name}' is not an array of numbers ({error}); give (frames, joints, coordinates)") from None
+        raise InputError(
+            f"'{name}' is not an array of numbers ({error}); give (frames, joints, coordinates)"
+        ) from None
     if frames.ndim == 3:
         frames = frames[:, None]
     if frames.ndim != 4 or frames.shape[2:] != (len(topology), topology.dimensions) or 0 in frames.shape:
         raise InputError(
-            f"'{name}' has shape {np.shape(array)}; topology '{topology.name}' needs (frames, {len(topology)}, "
-            f"{topology.dimensions}) or (frames, persons, {len(topology)}, {topology.dimensions})"
+            f"'{name}' has shape {np.shape(array)}; topology '{topology.name}' needs (frames,"
+            f" {len(topology)}, {topology.dimensions}) or (frames, persons, {len(topology)},"
+            f" {topology.dimensions})"
         )
     return frames

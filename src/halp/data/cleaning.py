@@ -1,6 +1,8 @@
-"""Cleaning of recordings: gaps, spikes, jitter, exchanged persons, axes and units. `halp.data.normalise` names the steps.
+"""Cleaning of recordings: gaps, spikes, jitter, exchanged persons, axes and units. `halp.data.normalise`
+names the steps.
 
-Each function takes frames `(T, P, V, C)` with zeros for what is missing, and keeps every frame in its place in time.
+Each function takes frames `(T, P, V, C)` with zeros for what is missing, and keeps every frame in its place
+in time.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ def seen_joints(frames: Frames) -> Mask:
 
 
 def interpolate_gaps(frames: Frames, limit: float = np.inf) -> Frames:
-    """Fill joints that are missing for at most `limit` frames on the straight line between where they were seen.
+    """Fill joints that are missing for at most `limit` frames on the straight line between where they were
+    seen.
 
-    Only between a person's first and last frame; a joint that starts late or ends early stays where it is seen next.
+    Only between a person's first and last frame; a joint that starts late or ends early stays where it is
+    seen next.
     """
     seen = seen_joints(frames)
     there: Mask = np.asarray(seen.any(axis=2))
@@ -49,9 +53,10 @@ def interpolate_gaps(frames: Frames, limit: float = np.inf) -> Frames:
 def fill_gaps(frames: Frames, topology: Topology) -> Frames:
     """Fill what a detector missed: single joints, and all joints of a person for up to a third of the clip.
 
-    Joints go on straight lines relative to the middle of the person's hips (or the layout's centre joint), which goes on a
-    straight line itself: the result does not depend on whether the recording was centred before. A person who is not seen
-    for longer is away and stays absent; so does a person or a joint that is never seen.
+    Joints go on straight lines relative to the middle of the person's hips (or the layout's centre joint),
+    which goes on a straight line itself: the result does not depend on whether the recording was centred
+    before. A person who is not seen for longer is away and stays absent; so does a person or a joint that is
+    never seen.
     """
     seen = seen_joints(frames)
     gaps = _fillable(seen)
@@ -88,9 +93,11 @@ def gap_counts(frames: Frames) -> tuple[int, int]:
 
 
 def _neighbours(seen: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where something was seen last and is seen next, over time `(T, …)`, and how many frames lie between the two.
+    """Where something was seen last and is seen next, over time `(T, …)`, and how many frames lie between the
+    two.
 
-    At the ends there is one neighbour only, and the gap is as long as the way to it; of what is seen, the gap is -1 frames.
+    At the ends there is one neighbour only, and the gap is as long as the way to it; of what is seen, the gap
+    is -1 frames.
     """
     count = len(seen)
     time = np.arange(count).reshape(-1, *[1] * (seen.ndim - 1))
@@ -101,9 +108,11 @@ def _neighbours(seen: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64
 
 
 def _lines(frames: npt.NDArray[Any], seen: Mask) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Every joint on the straight line between where it was seen last and is seen next, and the frames between the two.
+    """Every joint on the straight line between where it was seen last and is seen next, and the frames
+    between the two.
 
-    At the ends the joint stays with its one neighbour. What comes of a joint that is never seen has no meaning.
+    At the ends the joint stays with its one neighbour. What comes of a joint that is never seen has no
+    meaning.
     """
     before, after, lengths = _neighbours(seen)
     time = np.arange(len(frames))[:, None, None]
@@ -114,9 +123,11 @@ def _lines(frames: npt.NDArray[Any], seen: Mask) -> tuple[npt.NDArray[Any], npt.
 
 
 def find_spikes(frames: Frames, factor: float = 10.0) -> Mask:
-    """Joints `(T, P, V)` that jump away and back within three frames, by more than `factor` times their usual step.
+    """Joints `(T, P, V)` that jump away and back within three frames, by more than `factor` times their usual
+    step.
 
-    The usual step is the third quartile of the joint's own speed, and at least a hundredth of the body's size per frame.
+    The usual step is the third quartile of the joint's own speed, and at least a hundredth of the body's size
+    per frame.
     """
     seen = seen_joints(frames)
     spikes = np.zeros_like(seen)
@@ -175,9 +186,13 @@ def smooth(frames: Frames, window: float = 7.0) -> Frames:
 def lowpass(frames: Frames, hertz: float = 6.0, fps: float = -1.0) -> Frames:
     """Butterworth filter of fourth order, forwards and backwards, that keeps movements below `hertz`."""
     if fps <= 0:
-        raise InputError(f"step 'lowpass={hertz:g}' needs the frame rate, which no recording states; give --fps")
+        raise InputError(
+            f"step 'lowpass={hertz:g}' needs the frame rate, which no recording states; give --fps"
+        )
     if hertz >= fps / 2:
-        raise InputError(f"step 'lowpass={hertz:g}' is not below half the frame rate ({fps:g}); choose a lower number")
+        raise InputError(
+            f"step 'lowpass={hertz:g}' is not below half the frame rate ({fps:g}); choose a lower number"
+        )
     from scipy.signal import butter, sosfiltfilt
 
     sections = butter(2, hertz, fs=fps, output="sos")
@@ -218,7 +233,9 @@ def exchanged_persons(frames: Frames) -> int:
 
 
 def mean_line(frames: Frames, topology: Topology, ends: tuple[str, str]) -> npt.NDArray[np.float64]:
-    """Mean vector `(C,)` between two joints of the first person, over the frames where it is seen; zeros where it never is."""
+    """Mean vector `(C,)` between two joints of the first person, over the frames where it is seen; zeros
+    where it never is.
+    """
     there = present(frames)[:, 0]
     start, end = (frames[there, 0, topology.index(joint)].astype(np.float64) for joint in ends)
     return (end - start).mean(axis=0) if there.any() else np.zeros(frames.shape[3])
@@ -231,7 +248,9 @@ def trunk_ends(topology: Topology) -> tuple[str, str] | None:
 
 
 def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
-    """Mean line `(C,)` from the hips to the shoulders or the head of the first person; None if it is not known."""
+    """Mean line `(C,)` from the hips to the shoulders or the head of the first person; None if it is not
+    known.
+    """
     ends = trunk_ends(topology)
     if ends is None or not present(frames)[:, 0].any():
         return None
@@ -240,7 +259,9 @@ def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
 
 
 def up_axis(frames: Frames, topology: Topology) -> tuple[int, float] | None:
-    """The axis that the trunk of the first person follows and its sign; None if it lies across all of them."""
+    """The axis that the trunk of the first person follows and its sign; None if it lies across all of
+    them.
+    """
     line = trunk(frames, topology) if frames.shape[3] == 3 else None
     length = 0.0 if line is None else float(np.linalg.norm(line))
     if line is None or length < 1e-9:
@@ -268,7 +289,8 @@ def upright(frames: Frames, topology: Topology) -> Frames:
 def handedness(frames: Frames, topology: Topology) -> float | None:
     """How surely the left side of the first person is on the left, from 1 to -1; None if it cannot be told.
 
-    The left side has to lie where up × forward points. Forward is told by the feet, the nose or the bend of the knees.
+    The left side has to lie where up × forward points. Forward is told by the feet, the nose or the bend of
+    the knees.
     """
     if frames.shape[3] != 3 or not {"hip_left", "hip_right"} <= set(topology.joints):
         return None
@@ -286,7 +308,8 @@ def handedness(frames: Frames, topology: Topology) -> float | None:
         return None
     triple = np.cross(top - hips, forward) * (body["hip_left"] - body["hip_right"])
     lengths = np.prod(
-        [np.linalg.norm(v, axis=1) for v in (top - hips, forward, body["hip_left"] - body["hip_right"])], axis=0
+        [np.linalg.norm(v, axis=1) for v in (top - hips, forward, body["hip_left"] - body["hip_right"])],
+        axis=0,
     )
     known = np.isfinite(triple).all(axis=1) & (lengths > 1e-12)
     return float((triple[known].sum(axis=1) / lengths[known]).mean()) if known.any() else None
@@ -318,6 +341,8 @@ def unit_factor(frames: Frames, topology: Topology) -> float | None:
 
 
 def metres(frames: Frames, topology: Topology) -> Frames:
-    """Bring a 3D recording in millimetres, centimetres or inches to metres, told by the length of its trunk."""
+    """Bring a 3D recording in millimetres, centimetres or inches to metres, told by the length of its
+    trunk.
+    """
     factor = unit_factor(frames, topology)
     return frames if factor in (None, 1.0) else (frames * np.float32(factor)).astype(np.float32)

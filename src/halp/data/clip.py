@@ -1,4 +1,6 @@
-"""A clip: one recorded sequence of joints with what is known about it. Readers make clips, stores keep them."""
+"""A clip: one recorded sequence of joints with what is known about it. Readers make clips, stores keep
+them.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,13 @@ class Clip:
     fps : float
         Frames per second.
     recording, start : str, float
-        The longer recording that this clip was cut from and where, in seconds (in frames where `fps` is not known).
+        The longer recording that this clip was cut from and where, in seconds (in frames where `fps` is not
+        known).
     source : str
         The file below the source folder, where a reader's item is a file.
     absent : tuple of (first, count)
-        Runs of frames without a person that `drop-empty` left out, numbered over the whole `span` of the clip; they keep their
-        time, and `times` are those of the recording's own clock.
+        Runs of frames without a person that `drop-empty` left out, numbered over the whole `span` of the
+        clip; they keep their time, and `times` are those of the recording's own clock.
 
     Examples
     --------
@@ -72,8 +75,8 @@ class Clip:
         if not np.isfinite(self.frames).all():
             frame, person, joint, _ = np.argwhere(~np.isfinite(self.frames))[0]
             raise InputError(
-                f"clip '{self.name}' has a coordinate that is not finite (frame {frame}, person {person}, joint {joint}); "
-                "fill gaps before storing it"
+                f"clip '{self.name}' has a coordinate that is not finite (frame {frame}, person {person},"
+                f" joint {joint}); fill gaps before storing it"
             )
 
     @property
@@ -92,11 +95,15 @@ class Clip:
 
     @property
     def times(self) -> npt.NDArray[np.float64]:
-        """When each frame was recorded, `(T,)`, in seconds of the recording (in frames where `fps` is not known)."""
+        """When each frame was recorded, `(T,)`, in seconds of the recording (in frames where `fps` is not
+        known).
+        """
         return self.start + frame_numbers(len(self.frames), self.absent) / (self.fps if self.fps > 0 else 1.0)
 
     def restored(self) -> Clip:
-        """The clip with zeros instead of the frames that were left out, so that frames follow each other in time."""
+        """The clip with zeros instead of the frames that were left out, so that frames follow each other in
+        time.
+        """
         if not self.absent:
             return self
         frames = np.zeros((self.span, *self.shape[1:]), dtype=np.float32)
@@ -127,7 +134,9 @@ def runs(mask: npt.NDArray[np.bool_]) -> Runs:
 
 
 def present(frames: Frames) -> npt.NDArray[np.bool_]:
-    """Which person is there in which frame: `(T, P, V, C)` → `(T, P)`. A person whose joints are all zero is absent."""
+    """Which person is there in which frame: `(T, P, V, C)` → `(T, P)`. A person whose joints are all zero is
+    absent.
+    """
     return (frames != 0).reshape(*frames.shape[:2], -1).any(axis=2)
 
 
@@ -142,7 +151,9 @@ NOBODY = "nobody is seen in any frame of this window"
 
 @dataclass(frozen=True)
 class Dropped:
-    """A clip that is left out, by its name and the reason. `expected`: published as unusable, so no error in strict mode."""
+    """A clip that is left out, by its name and the reason. `expected`: published as unusable, so no error in
+    strict mode.
+    """
 
     name: str
     reason: str

@@ -1,4 +1,6 @@
-"""What is in a store: counts by class, subject, camera and split, lengths, missing joints, and what should be repaired."""
+"""What is in a store: counts by class, subject, camera and split, lengths, missing joints, and what should be
+repaired.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from halp.data.cleaning import exchanged_persons, find_spikes, handedness, seen_joints, trunk, unit_factor, up_axis
+from halp.data.cleaning import (
+    exchanged_persons,
+    find_spikes,
+    handedness,
+    seen_joints,
+    trunk,
+    unit_factor,
+    up_axis,
+)
 from halp.data.clip import Frames
 from halp.data.splits import split_command, split_sizes
 from halp.data.store import Store, open_store
@@ -42,7 +52,12 @@ def find_problems(store: Store, missing: dict[str, float], empty_frames: int) ->
     """Everything that stands out, the gravest first."""
     clips = np.unique(np.linspace(0, len(store) - 1, min(_LOOKED_AT, len(store))).round().astype(int))
     sample = [np.asarray(store.clip(int(clip))) for clip in clips]
-    checks = (_missing(store, missing, empty_frames), _damaged(store, sample), _space(store, sample), _unknown(store))
+    checks = (
+        _missing(store, missing, empty_frames),
+        _damaged(store, sample),
+        _space(store, sample),
+        _unknown(store),
+    )
     return [Finding(*pair) for pairs in checks for pair in pairs]
 
 
@@ -62,7 +77,10 @@ def _missing(store: Store, missing: dict[str, float], empty: int) -> Pairs:
         problem = f"{len(some)} joints are missing now and then, {worst} in {some[worst]:.1%} of the bodies"
         yield problem, "halp prepare … --normalise … interpolate-gaps=10 (fills gaps up to 10 frames)"
     if empty:
-        yield f"nobody is seen in {empty} of {len(store.frames)} frames", "halp prepare … --normalise … drop-empty"
+        yield (
+            f"nobody is seen in {empty} of {len(store.frames)} frames",
+            "halp prepare … --normalise … drop-empty",
+        )
 
 
 def _names(joints: list[str]) -> str:
@@ -80,7 +98,9 @@ def _damaged(store: Store, sample: list[Frames]) -> Pairs:
     looked = f"of {len(sample)} clips looked at"
     jumps = [int(find_spikes(clip).sum()) for clip in sample]
     if any(jumps):
-        problem = f"joints jump away and back in {sum(count > 0 for count in jumps)} {looked} ({sum(jumps)} times)"
+        problem = (
+            f"joints jump away and back in {sum(count > 0 for count in jumps)} {looked} ({sum(jumps)} times)"
+        )
         yield problem, "halp prepare … --normalise … remove-outliers interpolate-gaps"
     shaky = sum(_roughness(clip) > _JITTER for clip in sample if len(clip) >= 10)
     if shaky and 2 * shaky >= len(sample) and not _done(store) & {"smooth", "lowpass"}:
@@ -91,7 +111,9 @@ def _damaged(store: Store, sample: list[Frames]) -> Pairs:
 
 
 def _roughness(clip: Frames) -> float:
-    """How large second differences are against first ones, over the joints of the first person that are always seen."""
+    """How large second differences are against first ones, over the joints of the first person that are
+    always seen.
+    """
     steady = seen_joints(clip)[:, 0].all(axis=0)
     if not steady.any():
         return 0.0
@@ -102,7 +124,9 @@ def _roughness(clip: Frames) -> float:
 
 
 def _space(store: Store, sample: list[Frames]) -> Pairs:
-    """Axis, unit and sides of 3D recordings; those that were turned or scaled on purpose are not looked at."""
+    """Axis, unit and sides of 3D recordings; those that were turned or scaled on purpose are not looked
+    at.
+    """
     done, topology, spatial = _done(store), store.topology, store.topology.dimensions == 3
     if spatial and not done & {"rotate-first", "rotate-mean"}:
         ways = [way for clip in sample if (way := up_axis(clip, topology)) is not None]
@@ -123,8 +147,8 @@ def _space(store: Store, sample: list[Frames]) -> Pairs:
         other = lengths[(lengths > _MIXED * usual) | (lengths * _MIXED < usual)]
         if len(other):
             problem = (
-                f"{len(other)} of {len(lengths)} clips looked at have another scale than the rest (a trunk of "
-                f"{other[0]:.3g} against {usual:.3g}): units seem to be mixed"
+                f"{len(other)} of {len(lengths)} clips looked at have another scale than the rest (a trunk of"
+                f" {other[0]:.3g} against {usual:.3g}): units seem to be mixed"
             )
             yield problem, "halp prepare … --normalise metres …, or prepare files of each unit on their own"
     # the left side on the right of where the feet, the nose or the knees point
@@ -132,7 +156,9 @@ def _space(store: Store, sample: list[Frames]) -> Pairs:
     wrong = sum(side < 0 for side in told)
     if wrong and wrong >= _SOME * len(told):
         problem = "left and right seem to be exchanged, or recordings mirrored"
-        remedy = "check the names and the order of the joints (_left, _right), or negate one axis of the files"
+        remedy = (
+            "check the names and the order of the joints (_left, _right), or negate one axis of the files"
+        )
         yield f"{problem}, in {wrong} of {len(told)} clips where it can be told", remedy
 
 
@@ -160,9 +186,11 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Inspection:
-    """Counts of a store. Shares are between 0 and 1; `splits` holds None for the parts where a rule finds no clip.
+    """Counts of a store. Shares are between 0 and 1; `splits` holds None for the parts where a rule finds no
+    clip.
 
-    `columns` counts the values of every column that is known for some clip, under `unknown` the clips without a value.
+    `columns` counts the values of every column that is known for some clip, under `unknown` the clips without
+    a value.
     `findings` names what is wrong with the poses and which step fixes it.
     """
 
@@ -262,13 +290,18 @@ def _counts(values: Any) -> dict[int, int]:
 
 
 def _columns(store: Store) -> dict[str, dict[int | str, int]]:
-    """Counts of all columns that tell clips apart; columns that are unknown throughout, and times, are left out."""
+    """Counts of all columns that tell clips apart; columns that are unknown throughout, and times, are left
+    out.
+    """
     columns: dict[str, dict[int | str, int]] = {}
     for name, values in store.columns.items():
         if name in ("name", "length", "label", "start", "end", "recording") or len(values) != len(store):
             continue
         known, counts = np.unique(values, return_counts=True)
-        table = {UNKNOWN if value in (-1, "") else value: int(count) for value, count in zip(known.tolist(), counts)}
+        table = {
+            UNKNOWN if value in (-1, "") else value: int(count)
+            for value, count in zip(known.tolist(), counts)
+        }
         if set(table) != {UNKNOWN}:
             columns[name] = dict(sorted(table.items(), key=lambda pair: pair[0] == UNKNOWN))
     return columns
@@ -281,7 +314,9 @@ def _reasons(dropped: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _scan(store: Store) -> tuple[dict[str, float], int, dict[int, int]]:
-    """Share of missing (zero) joints among persons who are there, empty frames, clips by number of persons."""
+    """Share of missing (zero) joints among persons who are there, empty frames, clips by number of
+    persons.
+    """
     absent = np.zeros(len(store.topology), dtype=np.int64)
     origin = np.zeros_like(absent)
     bodies, firsts, empty = 0, 0, 0
@@ -295,7 +330,8 @@ def _scan(store: Store) -> tuple[dict[str, float], int, dict[int, int]]:
         firsts += int(person[:, 0].sum())
         bodies += int(person.sum())
         empty += int((~person.any(axis=1)).sum())
-    # A clip that is centred has a joint at the origin: there, not missing. Arrays may have been centred before they came.
+    # A clip that is centred has a joint at the origin: there, not missing. Arrays may have been centred
+    # before they came.
     centre = store.topology.centre
     if centre and ("centre" in store.normalisation or origin[store.topology.index(centre)] == firsts):
         absent[store.topology.index(centre)] -= origin[store.topology.index(centre)]

@@ -1,4 +1,6 @@
-"""Several stores to one: copied with joints mapped by name, or listed where they are; every source still told apart."""
+"""Several stores to one: copied with joints mapped by name, or listed where they are; every source still told
+apart.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,9 @@ def merge(
 ) -> Store:
     """Pool stores into a new one and open it.
 
-    Clips are called `STORE/NAME`, the column `source` holds the store's number from 0, classes of one name become one class. A
-    store's split `xsub` lives on as `STORE/xsub`, and `source-STORE` tests on one store after training on the others.
+    Clips are called `STORE/NAME`, the column `source` holds the store's number from 0, classes of one name
+    become one class. A store's split `xsub` lives on as `STORE/xsub`, and `source-STORE` tests on one store
+    after training on the others.
 
     Parameters
     ----------
@@ -93,7 +96,10 @@ def merge(
                         label=position.get(table.get(int(store.labels[index]), ""), -1),
                         subject=int(store.subjects[index]),
                         camera=int(store.cameras[index]),
-                        extra={**{key: values[index].item() for key, values in extra.items()}, "source": source},
+                        extra={
+                            **{key: values[index].item() for key, values in extra.items()},
+                            "source": source,
+                        },
                         absent=store.absent.get(index, ()),
                     )
                 )
@@ -103,7 +109,9 @@ def merge(
     return open_store(path)
 
 
-def _list_stores(path: Path, stores: Sequence[Store], names: Sequence[str], target: Topology, overwrite: bool) -> Store:
+def _list_stores(
+    path: Path, stores: Sequence[Store], names: Sequence[str], target: Topology, overwrite: bool
+) -> Store:
     """Write a store that lists others by their paths and fingerprints."""
     if other := next((store for store in stores if store.topology != target), None):
         raise InputError(
@@ -121,7 +129,11 @@ def _list_stores(path: Path, stores: Sequence[Store], names: Sequence[str], targ
             "normalisation": stores[0].normalisation,
             "origin": {"format": "merge", "stores": {name: store.hash for name, store in zip(names, stores)}},
             "stores": [
-                {"name": name, "path": os.path.relpath(store.path.resolve(), path.resolve()), "hash": store.hash}
+                {
+                    "name": name,
+                    "path": os.path.relpath(store.path.resolve(), path.resolve()),
+                    "hash": store.hash,
+                }
                 for name, store in zip(names, stores)
             ],
         }
@@ -143,7 +155,8 @@ def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
         store = open_store(path / str(entry["path"]))
         if store.hash != entry["hash"]:
             raise InputError(
-                f"store '{store.path}' changed after '{path}' listed it; list it again with `halp merge --link`"
+                f"store '{store.path}' changed after '{path}' listed it; list it again with `halp merge"
+                " --link`"
             )
         stores.append(store)
     names = [str(entry["name"]) for entry in listed]
@@ -154,22 +167,32 @@ def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
     for store in stores:
         absent |= {str(first + clip): runs for clip, runs in store.absent.items()}
         first += len(store)
-    whole = Store(path, {**header, "absent": absent}, columns, ListedFrames([store.frames for store in stores]))  # type: ignore[arg-type]
+    frames = ListedFrames([store.frames for store in stores])
+    whole = Store(path, {**header, "absent": absent}, columns, frames)  # type: ignore[arg-type]
     whole.listed = list(zip(names, stores))
     return whole
 
 
-def _listed_columns(stores: Sequence[Store], names: Sequence[str], position: Mapping[str, int]) -> dict[str, Any]:
+def _listed_columns(
+    stores: Sequence[Store], names: Sequence[str], position: Mapping[str, int]
+) -> dict[str, Any]:
     """Columns of all stores, one after the other; a value that a store does not have is not known."""
     parts: list[dict[str, Any]] = []
     for number, (store, name, table) in enumerate(zip(stores, names, _labels(stores))):
         labels = [position.get(table.get(int(label), ""), -1) for label in store.labels]
         own = {**store.columns, "name": np.array([f"{name}/{clip}" for clip in store.names.tolist()])}
-        parts.append({**own, "label": np.array(labels, dtype=np.int64), "source": np.full(len(store), number)})
-    kinds = {column: next(part[column] for part in parts if column in part) for part in parts for column in part}
+        parts.append(
+            {**own, "label": np.array(labels, dtype=np.int64), "source": np.full(len(store), number)}
+        )
+    kinds = {
+        column: next(part[column] for part in parts if column in part) for part in parts for column in part
+    }
     return {
         column: np.concatenate(
-            [part[column] if column in part else np.full(len(part["name"]), unknown(like[0].item())) for part in parts]
+            [
+                part[column] if column in part else np.full(len(part["name"]), unknown(like[0].item()))
+                for part in parts
+            ]
         )
         for column, like in kinds.items()
     }
@@ -195,7 +218,11 @@ class ListedFrames:
             part = frames[max(0, first - begin) : max(0, last - begin)]
             if len(part):
                 parts.append(part if part.shape[1] == self.shape[1] else self._filled(part))
-        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros((0, *self.shape[1:]), np.float32), *parts])
+        return (
+            parts[0]
+            if len(parts) == 1
+            else np.concatenate([np.zeros((0, *self.shape[1:]), np.float32), *parts])
+        )
 
     def _filled(self, frames: Frames) -> Frames:
         return np.pad(frames, [(0, 0), (0, self.shape[1] - frames.shape[1]), (0, 0), (0, 0)])
@@ -209,17 +236,19 @@ def _class_names(stores: Sequence[Store]) -> list[str]:
 
 
 def _check_alike(stores: Sequence[Store]) -> None:
-    """Raise where two stores were normalised in different ways or hold the same clips, which could be trained and tested on."""
+    """Raise where two stores were normalised in different ways or hold the same clips, which could be trained
+    and tested on.
+    """
     for first, other in itertools.combinations(stores, 2):
         if other.hash == first.hash:
             raise InputError(
-                f"stores '{first.path}' and '{other.path}' hold the same clips; merged, copies of a clip could be trained "
-                "and tested on: leave one of the two out"
+                f"stores '{first.path}' and '{other.path}' hold the same clips; merged, copies of a clip"
+                " could be trained and tested on: leave one of the two out"
             )
         if other.normalisation != first.normalisation:
             raise InputError(
-                f"store '{other.path}' was normalised by {other.normalisation}, '{first.path}' by {first.normalisation}; "
-                "prepare them with the same steps"
+                f"store '{other.path}' was normalised by {other.normalisation}, '{first.path}' by"
+                f" {first.normalisation}; prepare them with the same steps"
             )
 
 

@@ -31,8 +31,8 @@ def split(
     store : path
         The store.
     by : str
-        A column (subject, camera, label, recording, …) whose values stay together, or `stratified`, which deals the clips of
-        every class out evenly.
+        A column (subject, camera, label, recording, …) whose values stay together, or `stratified`, which
+        deals the clips of every class out evenly.
     folds : int, optional
         Make this many folds, called NAME-1, NAME-2, …
     hold_out : sequence of str
@@ -53,7 +53,9 @@ def split(
     if (folds is None) == (not hold_out):
         raise InputError("a split needs either --folds NUMBER or --hold-out VALUE …, and not both")
     if by == STRATIFIED and hold_out:
-        raise InputError("stratified folds hold no value out; give --folds NUMBER, or --by a column with --hold-out")
+        raise InputError(
+            "stratified folds hold no value out; give --folds NUMBER, or --by a column with --hold-out"
+        )
     rules = _hold_out(opened, by, hold_out, name) if hold_out else _folds(opened, by, folds or 0, name, seed)
     for rule in rules:
         rule.indices(opened.columns)
@@ -67,12 +69,15 @@ def _folds(store: Store, by: str, folds: int, name: str | None, seed: int) -> li
         raise InputError(f"{folds} folds are not possible; choose at least 2")
     if by == STRATIFIED:
         if not (store.labels >= 0).any():
-            raise InputError(f"store '{store.path}' has no labels to stratify by; use --by subject, recording or name")
+            raise InputError(
+                f"store '{store.path}' has no labels to stratify by; use --by subject, recording or name"
+            )
         return [*k_fold(name or STRATIFIED, folds, column=drawn_by(store), seed=seed, stratified=True)]
     values = np.unique(_column(store, by))
     if len(values) < folds:
         raise InputError(
-            f"store '{store.path}' has {len(values)} values of '{by}', too few for {folds} folds; choose fewer folds"
+            f"store '{store.path}' has {len(values)} values of '{by}', too few for {folds} folds; choose"
+            " fewer folds"
         )
     return [*k_fold(name or by, folds, column=by, seed=seed)]
 
@@ -84,11 +89,15 @@ def _hold_out(store: Store, by: str, values: Sequence[str], name: str | None) ->
     column = _column(store, by)
     known = {str(value): value for value in np.unique(column).tolist()}
     if by == "label":
-        known = {text: label for label, text in enumerate(store.class_names) if label in known.values()} or known
+        known = {
+            text: label for label, text in enumerate(store.class_names) if label in known.values()
+        } or known
     held = tuple(known[check_choice(f"{by} in store '{store.path}'", value, known)] for value in values)
     train = tuple(value for value in np.unique(column).tolist() if value not in held)
     if not train:
-        raise InputError(f"all values of '{by}' are held out, so nothing is left for training; leave some out")
+        raise InputError(
+            f"all values of '{by}' are held out, so nothing is left for training; leave some out"
+        )
     return [Split(name or by, by, train, held)]
 
 
@@ -99,7 +108,7 @@ def _column(store: Store, by: str) -> np.ndarray:
     if len(np.unique(column)) < 2:
         verb = "does not know" if column[0] in (-1, "") else "has a single value of"
         raise InputError(
-            f"store '{store.path}' {verb} '{by}'; give it at prepare time with --labels TABLE or --pattern PATTERN, "
-            "or split by another column"
+            f"store '{store.path}' {verb} '{by}'; give it at prepare time with --labels TABLE or --pattern"
+            " PATTERN, or split by another column"
         )
     return column

@@ -1,4 +1,6 @@
-"""Normalisation as named steps: each a pure function of a clip's frames; a store records which ones made it."""
+"""Normalisation as named steps: each a pure function of a clip's frames; a store records which ones made
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,15 @@ STEPS: dict[str, Step] = {
 }
 Vector = npt.NDArray[np.float64]
 
-#: Steps that may carry a number: what they do with it, its default and what it means; one of them needs the frame rate.
+#: Steps that may carry a number: what they do with it, its default and what it means; one of them needs the
+#: frame rate.
 NUMBERED: dict[str, tuple[Callable[..., Frames], float, str]] = {
     "interpolate-gaps": (interpolate_gaps, math.inf, "it is the longest gap to fill, in frames"),
-    "remove-outliers": (cleaning.remove_outliers, 10.0, "it says how many times its usual step a joint has to jump"),
+    "remove-outliers": (
+        cleaning.remove_outliers,
+        10.0,
+        "it says how many times its usual step a joint has to jump",
+    ),
     "smooth": (cleaning.smooth, 7.0, "it is an odd number of frames, at least 5"),
     "lowpass": (cleaning.lowpass, 6.0, "it is a frequency in hertz"),
     "pick": (lambda frames, count: pick_frames(frames, count), 50.0, "it is the number of frames to keep"),
@@ -64,15 +71,17 @@ def check_steps(steps: Sequence[str]) -> tuple[str, ...]:
         if equals and name not in NUMBERED:
             raise InputError(f"normalisation step '{name}' takes no number; write it without '={value}'")
         if equals and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) and float(value) > 0):
-            raise InputError(f"normalisation step '{given}': '{value}' is not a number above 0; {NUMBERED[name][2]}")
+            raise InputError(
+                f"normalisation step '{given}': '{value}' is not a number above 0; {NUMBERED[name][2]}"
+            )
     return tuple(steps)
 
 
 def normalise(frames: Frames, topology: Topology, steps: Sequence[str], fps: float = -1.0) -> Frames:
     """Apply the named steps in order to frames `(T, P, V, C)`; absent persons and joints stay all zeros.
 
-    Where a step refers to the first person, whoever is there comes first. `fps` is the frame rate where it is known (-1
-    otherwise); only `lowpass` needs it.
+    Where a step refers to the first person, whoever is there comes first. `fps` is the frame rate where it is
+    known (-1 otherwise); only `lowpass` needs it.
     """
     frames = present_first(frames) if FIRST_PERSON.intersection(steps) else frames
     for given in check_steps(steps):
@@ -99,7 +108,9 @@ def normalise_clip(clip: Clip, topology: Topology, steps: Sequence[str]) -> Clip
 
 
 def present_first(frames: Frames) -> Frames:
-    """The persons of `(T, P, V, C)` who are seen in any frame before those who are not, otherwise in their order."""
+    """The persons of `(T, P, V, C)` who are seen in any frame before those who are not, otherwise in their
+    order.
+    """
     there = np.asarray(present(frames).any(axis=0))
     if not (there[1:] > there[:-1]).any():
         return frames
@@ -107,9 +118,11 @@ def present_first(frames: Frames) -> Frames:
 
 
 def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
-    """How much each person moves and extends: `(T, P, V, C)` → `(P,)`, the authors' measure for choosing persons.
+    """How much each person moves and extends: `(T, P, V, C)` → `(P,)`, the authors' measure for choosing
+    persons.
 
-    The standard deviation over the joints of the frames where the person is there, summed over the coordinates.
+    The standard deviation over the joints of the frames where the person is there, summed over the
+    coordinates.
     """
     there = present(frames)
     energy = np.zeros(frames.shape[1], dtype=np.float32)
@@ -121,7 +134,9 @@ def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
 
 
 def keep_most_moving(bodies: Frames, persons: int) -> tuple[Frames, tuple[str, ...]]:
-    """The persons of largest motion energy, the first of them first, and what there is to say about the rest."""
+    """The persons of largest motion energy, the first of them first, and what there is to say about the
+    rest.
+    """
     repairs = []
     if bodies.shape[1] > persons:
         repairs.append(f"the {persons} of {bodies.shape[1]} bodies that move most kept")
@@ -154,8 +169,9 @@ def drop_empty_frames(frames: Frames, topology: Topology) -> Frames:
 def fill_by_repetition(frames: Frames, topology: Topology) -> Frames:
     """Fill a person's missing frames as the authors do.
 
-    A person who is missing at the start has all seen frames moved to the front; what is missing at the end is filled by
-    repeating the person's frames from the start. Gaps in between stay, unless the start was missing.
+    A person who is missing at the start has all seen frames moved to the front; what is missing at the end is
+    filled by repeating the person's frames from the start. Gaps in between stay, unless the start was
+    missing.
     """
     there = present(frames)
     if there.all():
@@ -172,7 +188,9 @@ def fill_by_repetition(frames: Frames, topology: Topology) -> Frames:
 
 @step("centre")
 def centre_each_frame(frames: Frames, topology: Topology) -> Frames:
-    """Subtract the first person's centre joint in every frame from everybody (the last one seen where it is missing)."""
+    """Subtract the first person's centre joint in every frame from everybody (the last one seen where it is
+    missing).
+    """
     if not topology.centre:
         raise InputError(f"step 'centre' needs to know the centre joint of topology '{topology.name}'")
     centre = frames[:, 0, topology.index(topology.centre)]
@@ -202,7 +220,9 @@ def _turned(frames: Frames, rotation: Vector) -> Frames:
 
 @step("rotate-first")
 def rotate_by_first_frame(frames: Frames, topology: Topology) -> Frames:
-    """Turn the whole clip so that in the first frame `up` lies on z and then `across` on x (the authors' order)."""
+    """Turn the whole clip so that in the first frame `up` lies on z and then `across` on x (the authors'
+    order).
+    """
     axes = _axes(topology, "rotate-first")
     there = present(frames)[:, 0]
     if not there.any():
@@ -217,7 +237,9 @@ def rotate_by_first_frame(frames: Frames, topology: Topology) -> Frames:
 
 @step("rotate-mean")
 def rotate_by_mean_axes(frames: Frames, topology: Topology) -> Frames:
-    """Turn the whole clip so that its mean trunk lies on z and its mean shoulder line, made orthogonal to it, on x."""
+    """Turn the whole clip so that its mean trunk lies on z and its mean shoulder line, made orthogonal to it,
+    on x.
+    """
     up, across = _axes(topology, "rotate-mean")
     trunk = ("hip_center", "shoulder_center")
     vertical = mean_line(frames, topology, trunk if set(trunk) <= set(topology.joints) else up)
@@ -232,7 +254,9 @@ def rotate_by_mean_axes(frames: Frames, topology: Topology) -> Frames:
 
 @step("yaw")
 def turn_about_the_vertical(frames: Frames, topology: Topology) -> Frames:
-    """Turn the whole clip about the vertical (y) so that the mean shoulder line points along x, seen from above."""
+    """Turn the whole clip about the vertical (y) so that the mean shoulder line points along x, seen from
+    above.
+    """
     _, across = _axes(topology, "yaw")
     line = mean_line(frames, topology, across)
     line[1] = 0
@@ -241,7 +265,9 @@ def turn_about_the_vertical(frames: Frames, topology: Topology) -> Frames:
 
 @step("scale")
 def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
-    """Divide everything by the first person's size: the mean over the bones of the median length where both ends are seen."""
+    """Divide everything by the first person's size: the mean over the bones of the median length where both
+    ends are seen.
+    """
     bones = np.array(topology.bones, dtype=np.int64).reshape(-1, 2)
     person = frames[:, 0].astype(np.float64)
     lengths = np.linalg.norm(person[:, bones[:, 0]] - person[:, bones[:, 1]], axis=2)
@@ -257,7 +283,9 @@ def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
 
 @step("box")
 def scale_to_box(frames: Frames, topology: Topology) -> Frames:
-    """Scale each axis of a clip to [−1, 1] over all its joints, as P&C does; joints that are not there stay zero."""
+    """Scale each axis of a clip to [−1, 1] over all its joints, as P&C does; joints that are not there stay
+    zero.
+    """
     seen = seen_joints(frames)
     if not seen.any():
         return frames
@@ -269,13 +297,16 @@ def scale_to_box(frames: Frames, topology: Topology) -> Frames:
 
 
 def pick_frames(frames: Frames, count: float) -> Frames:
-    """Every n-th frame, n the number of frames over `count` rounded down, and of these the first `count`, as P&C does."""
+    """Every n-th frame, n the number of frames over `count` rounded down, and of these the first `count`, as
+    P&C does.
+    """
     every = max(1, len(frames) // int(count))
     return frames[::every][: int(count)]
 
 
 def rotation_between(source: Vector, target: Vector) -> Vector:
-    """The smallest rotation that turns the direction `source` onto `target`; identity if there is no direction.
+    """The smallest rotation that turns the direction `source` onto `target`; identity if there is no
+    direction.
 
     >>> rotation_between(np.array([0.0, 2.0, 0.0]), np.array([0.0, 0.0, 1.0])).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]]
@@ -304,7 +335,9 @@ STANDING = 0.3
 
 @step("picture-up")
 def picture_up(frames: Frames, topology: Topology) -> Frames:
-    """Key points `(T, P, V, 2)` with y up. Pictures count y downwards, unless the first person's trunk shows that y points up."""
+    """Key points `(T, P, V, 2)` with y up. Pictures count y downwards, unless the first person's trunk shows
+    that y points up.
+    """
     _refuse_space(topology, "picture-up")
     line = trunk(frames, topology)
     if line is not None and line[1] > STANDING * float(np.linalg.norm(line)):
@@ -314,10 +347,12 @@ def picture_up(frames: Frames, topology: Topology) -> Frames:
 
 @step("picture")
 def picture(frames: Frames, topology: Topology) -> Frames:
-    """Every person with the middle of the hips (or of the shoulders, or of all joints) at the origin of every frame.
+    """Every person with the middle of the hips (or of the shoulders, or of all joints) at the origin of every
+    frame.
 
-    Coordinates are divided by twice their root mean square over the clip; gaps of a joint are filled on straight lines first, and
-    a joint that is never seen stays missing (all zeros). `halp.augment.cameras.Picture` does the same to batches.
+    Coordinates are divided by twice their root mean square over the clip; gaps of a joint are filled on
+    straight lines first, and a joint that is never seen stays missing (all zeros).
+    `halp.augment.cameras.Picture` does the same to batches.
     """
     _refuse_space(topology, "picture")
     frames = interpolate_gaps(frames)
@@ -330,7 +365,9 @@ def picture(frames: Frames, topology: Topology) -> Frames:
         if joint is None:
             anchor = points[there].mean(axis=0)[None]
         else:
-            last = np.maximum.accumulate(np.where(there[:, joint], np.arange(len(points)), np.argmax(there[:, joint])))
+            last = np.maximum.accumulate(
+                np.where(there[:, joint], np.arange(len(points)), np.argmax(there[:, joint]))
+            )
             anchor = points[last, joint]
         moved = (points - anchor[:, None]) * there[..., None]
         result[:, person] = moved / max(2 * np.sqrt(np.square(moved[there]).mean()), 1e-6)
@@ -339,7 +376,9 @@ def picture(frames: Frames, topology: Topology) -> Frames:
 
 def _refuse_space(topology: Topology, name: str) -> None:
     if topology.dimensions != 2:
-        raise InputError(f"step '{name}' is for key points in a picture; clips of '{topology.name}' are in space")
+        raise InputError(
+            f"step '{name}' is for key points in a picture; clips of '{topology.name}' are in space"
+        )
 
 
 MIDDLE = "shoulder_center"
@@ -347,7 +386,9 @@ MIDDLE = "shoulder_center"
 
 @step("centre-persons")
 def centre_persons(frames: Frames, topology: Topology) -> Frames:
-    """Subtract from every person, in every frame, its own joint between the shoulders; what is missing stays zero."""
+    """Subtract from every person, in every frame, its own joint between the shoulders; what is missing stays
+    zero.
+    """
     if MIDDLE not in topology.joints:
         raise InputError(
             f"step 'centre-persons' needs a joint '{MIDDLE}', which topology '{topology.name}' does not have"
@@ -359,12 +400,15 @@ def centre_persons(frames: Frames, topology: Topology) -> Frames:
 
 @step("yaw-frames")
 def turn_each_frame(frames: Frames, topology: Topology) -> Frames:
-    """Turn every frame about the vertical (y) so that the first person's shoulder line points along x, seen from above.
+    """Turn every frame about the vertical (y) so that the first person's shoulder line points along x, seen
+    from above.
 
     A frame in which it cannot be seen is turned like the one before.
     """
     if topology.across is None or topology.dimensions != 3:
-        raise InputError(f"step 'yaw-frames' needs the 3D shoulders of a body, which '{topology.name}' does not name")
+        raise InputError(
+            f"step 'yaw-frames' needs the 3D shoulders of a body, which '{topology.name}' does not name"
+        )
     start, end = (frames[:, 0, topology.index(joint)].astype(np.float64) for joint in topology.across)
     x, z = (end - start)[:, 0], (end - start)[:, 2]
     length = np.hypot(x, z)

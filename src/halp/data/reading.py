@@ -1,4 +1,6 @@
-"""`Reading`: how recordings are read and cut. The only place where these settings are spelled; everything that reads takes it."""
+"""`Reading`: how recordings are read and cut. The only place where these settings are spelled; everything
+that reads takes it.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,16 @@ else:  # options of commands are made of this class, and `halp --help` does not 
 class Reading:
     """How recordings are read and cut.
 
-    Every function that reads recordings takes one as `reading=`, or its fields as keywords: `halp.search(…, window=2)`.
+    Every function that reads recordings takes one as `reading=`, or its fields as keywords: `halp.search(…,
+    window=2)`.
 
     Attributes
     ----------
     format : str
         File format, or `auto` (see `halp formats`).
     window, stride : float, optional
-        Seconds of a window, and between the starts of two windows (default: the window). Whole recordings without them.
+        Seconds of a window, and between the starts of two windows (default: the window). Whole recordings
+        without them.
     fps : float, optional
         Frames per second, for recordings that do not state it.
     topology : str or Topology, optional
@@ -37,11 +41,13 @@ class Reading:
     options : mapping
         Settings of the format, as `halp prepare --option key=value` takes them.
     person : str, optional
-        Which person of a video: all (each a recording of their own), longest, largest, left, right, or a number.
+        Which person of a video: all (each a recording of their own), longest, largest, left, right, or a
+        number.
     persons : int, optional
         How many people of a video are followed at a time.
     labels : path, optional
-        A CSV table with the columns name (or path) and label, subject, …, which override labels found in the files.
+        A CSV table with the columns name (or path) and label, subject, …, which override labels found in the
+        files.
     pattern : str, optional
         A path pattern that names labels, such as `{subject}/{label}/*.bvh`.
     workers : int, optional
@@ -78,7 +84,9 @@ class Reading:
     persons: int | None = None
     """How many people of a video are followed at a time."""
     labels: str | os.PathLike[str] | None = None
-    """A CSV table with the columns name (or path) and label; subject keeps people apart in cross-validation."""
+    """A CSV table with the columns name (or path) and label; subject keeps people apart in
+    cross-validation.
+    """
     pattern: str | None = None
     """A path pattern that names labels, such as "{subject}/{label}/*.bvh"."""
     workers: int | None = None

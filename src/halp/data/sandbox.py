@@ -1,7 +1,9 @@
-"""Other people's HDF5, MATLAB and pickle files, opened in a process of their own with limits of memory and time.
+"""Other people's HDF5, MATLAB and pickle files, opened in a process of their own with limits of memory and
+time.
 
-Libraries written in C trust their files more than one may trust a download, and a pickle is a program. Whatever happens to
-the process becomes one sentence here, and what comes out of it is plain data: containers, numbers, texts, NumPy arrays.
+Libraries written in C trust their files more than one may trust a download, and a pickle is a program.
+Whatever happens to the process becomes one sentence here, and what comes out of it is plain data: containers,
+numbers, texts, NumPy arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _REFUSED = "it is not a pose file but could be an attack, do not open it otherwi
 
 
 def load_pickle(path: Path, data: bytes | None = None) -> Any:
-    """What a pickle file holds: containers, numbers, texts and NumPy arrays; anything else is refused before it is built.
+    """What a pickle file holds: containers, numbers, texts and NumPy arrays; anything else is refused before
+    it is built.
 
     With `data` it is these bytes, found inside the file, that are read. An array of objects comes as a list.
     """
@@ -74,7 +77,12 @@ class _Process:
     """The child process; another one is started where it has died."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "HDF5_PLUGIN_PATH": "", "HDF5_USE_FILE_LOCKING": "FALSE", "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "HDF5_PLUGIN_PATH": "",
+            "HDF5_USE_FILE_LOCKING": "FALSE",
+            "OMP_NUM_THREADS": "1",
+        }
         self.child = subprocess.Popen(  # noqa: S603  our own script under our own interpreter
             [sys.executable, "-I", str(_CHILD)],
             stdin=subprocess.PIPE,
@@ -186,7 +194,8 @@ def read_hdf5(path: Path, patterns: Sequence[str]) -> Content:
     """The arrays of a file whose names fit the patterns (`*/table`); needs the extra `formats`."""
     if importlib.util.find_spec("h5py") is None:
         raise InputError(
-            f"'{path}' is an HDF5 file, which needs h5py; install it with `pip install 'halp-motion[formats]'`, or export CSV"
+            f"'{path}' is an HDF5 file, which needs h5py; install it with `pip install"
+            " 'halp-motion[formats]'`, or export CSV"
         )
     if path.is_file() and not is_hdf5(path):
         raise problem(path, "", "it does not begin like an HDF5 file")
@@ -202,5 +211,7 @@ def column(content: Content, name: str, path: Path, *, axes: int) -> npt.NDArray
     if values is None:
         raise problem(path, "", f"it has no array '{name}'", "check the format")
     if values.ndim != axes or not math.prod(values.shape):
-        raise problem(path, f"array '{name}'", f"its shape is {values.shape}", f"expected {axes} axes, none empty")
+        raise problem(
+            path, f"array '{name}'", f"its shape is {values.shape}", f"expected {axes} axes, none empty"
+        )
     return as_floats(values)

@@ -1,7 +1,8 @@
 """The process that opens HDF5, MATLAB and pickle files: it may crash, hang or run out of memory alone.
 
-Run as a script, without halp: a JSON line with a task (and bytes, where the content is not a file) comes in; a JSON line with
-the answer, and the bytes of its arrays, go out. Answers are plain data: nothing that is sent can do anything.
+Run as a script, without halp: a JSON line with a task (and bytes, where the content is not a file) comes in;
+a JSON line with the answer, and the bytes of its arrays, go out. Answers are plain data: nothing that is sent
+can do anything.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def reason(error: Exception) -> str:
 
 
 class Answer:
-    """Plain data as JSON, with arrays and bytes beside it; what is far larger than its file, or endless, is refused."""
+    """Plain data as JSON, with arrays and bytes beside it; what is far larger than its file, or endless, is
+    refused.
+    """
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -89,7 +92,9 @@ class Answer:
         return len(self.parts) - 1
 
     def encoded(self, value: Any, depth: int = 0) -> Any:
-        """A value as JSON: lists, texts and numbers as they are, everything else as a table with the name of its kind."""
+        """A value as JSON: lists, texts and numbers as they are, everything else as a table with the name of
+        its kind.
+        """
         self.pay(32)
         if depth > DEEPEST:
             raise pickle.UnpicklingError(f"it is nested more than {DEEPEST} deep, or holds itself")
@@ -113,7 +118,13 @@ class Answer:
         if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fiubSU":
             array = np.ascontiguousarray(value)
             name = "array" if isinstance(value, np.ndarray) else "scalar"
-            return {name: [array.dtype.str, list(np.shape(value)), self.bytes(array.reshape(-1).view(np.uint8).data)]}
+            return {
+                name: [
+                    array.dtype.str,
+                    list(np.shape(value)),
+                    self.bytes(array.reshape(-1).view(np.uint8).data),
+                ]
+            }
         raise pickle.UnpicklingError(f"a {type(value).__name__} is left over, which is not plain data")
 
     def container(self, value: Any, depth: int) -> Any:
@@ -132,7 +143,8 @@ class Answer:
         return known
 
 
-# --- pickles ---------------------------------------------------------------------------------------------------------
+# --- pickles
+# ---------------------------------------------------------------------------------------------------------
 
 PLAIN = re.compile(r"[<>=|]?(?:[?bBhHiIlLqQefdg]|[biufSU]\d{1,5})", re.ASCII)
 
@@ -151,7 +163,9 @@ class Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         known = KNOWN.get((module, name))
         if known is None:
-            raise pickle.UnpicklingError(f"it wants to use '{module[:60]}.{name[:60]}', which is not plain data")
+            raise pickle.UnpicklingError(
+                f"it wants to use '{module[:60]}.{name[:60]}', which is not plain data"
+            )
         return known
 
     def persistent_load(self, identity: Any) -> Any:
@@ -183,7 +197,9 @@ class Dtype:
 
 
 class Array:
-    """An array between `_reconstruct`, which names no size, and its state, which holds type, shape and bytes."""
+    """An array between `_reconstruct`, which names no size, and its state, which holds type, shape and
+    bytes.
+    """
 
     __slots__ = ("content",)
 
@@ -213,7 +229,9 @@ def filled(raw: object, dtype: object, shape: object, fortran: bool) -> Any:
         raise pickle.UnpicklingError("an array of objects is damaged")
     sizes = tuple(size for size in shape if type(size) is int and 0 <= size < 1 << 40)
     if len(sizes) != len(shape) or len(shape) > 32 or math.prod(sizes) * dtype.value.itemsize != len(data):
-        raise pickle.UnpicklingError(f"an array of shape {str(shape)[:40]} does not fit its {len(data)} bytes")
+        raise pickle.UnpicklingError(
+            f"an array of shape {str(shape)[:40]} does not fit its {len(data)} bytes"
+        )
     if not data:
         return np.empty(sizes, dtype=dtype.value)
     return np.frombuffer(data, dtype=dtype.value).reshape(sizes, order="F" if fortran else "C")
@@ -274,7 +292,11 @@ KNOWN: dict[tuple[str, str], Known] = {
         for module, name, function in (
             ("multiarray", "_reconstruct", reconstruct),
             ("multiarray", "scalar", lambda dtype, raw=b"": filled(raw, dtype, (1,), False)[0]),
-            ("numeric", "_frombuffer", lambda raw, dtype, shape, order: filled(raw, dtype, shape, order == "F")),
+            (
+                "numeric",
+                "_frombuffer",
+                lambda raw, dtype, shape, order: filled(raw, dtype, shape, order == "F"),
+            ),
         )
     },
     **{
@@ -285,7 +307,8 @@ KNOWN: dict[tuple[str, str], Known] = {
 }
 
 
-# --- MATLAB and HDF5 -------------------------------------------------------------------------------------------------
+# --- MATLAB and HDF5
+# -------------------------------------------------------------------------------------------------
 
 
 def matlab(request: dict[str, Any], data: bytes) -> Any:
@@ -302,7 +325,9 @@ def matlab(request: dict[str, Any], data: bytes) -> Any:
 
 
 def hdf5(request: dict[str, Any], data: bytes) -> Any:
-    """Arrays whose names fit the patterns, and the texts among the attributes of all objects passed on the way."""
+    """Arrays whose names fit the patterns, and the texts among the attributes of all objects passed on the
+    way.
+    """
     import h5py
 
     arrays: dict[str, Any] = {}
@@ -320,7 +345,9 @@ def hdf5(request: dict[str, Any], data: bytes) -> Any:
         if item.nbytes > MOST_BYTES:
             raise ValueError(f"'{name}' would take {item.nbytes} bytes")
         for field in item.dtype.names or ("",):
-            arrays[f"{name}/{field}" if field else name] = plain(item.fields(field)[()] if field else item[()])
+            arrays[f"{name}/{field}" if field else name] = plain(
+                item.fields(field)[()] if field else item[()]
+            )
 
     with h5py.File(request["path"], "r") as file:
         attributes[""] = texts(file)
@@ -329,7 +356,9 @@ def hdf5(request: dict[str, Any], data: bytes) -> Any:
 
 
 def texts(item: Any) -> dict[str, str]:
-    """Attributes that are texts (byte by byte, latin-1, at most a megabyte each) or single numbers, as texts."""
+    """Attributes that are texts (byte by byte, latin-1, at most a megabyte each) or single numbers, as
+    texts.
+    """
     attributes = {}
     for key in list(item.attrs)[:200]:
         try:
@@ -350,7 +379,8 @@ def plain(values: Any) -> Any:
         return values
     if values.dtype.kind in "SUO":
         words = [
-            word.decode("utf-8", "replace") if isinstance(word, bytes) else word for word in values.ravel().tolist()
+            word.decode("utf-8", "replace") if isinstance(word, bytes) else word
+            for word in values.ravel().tolist()
         ]
         if all(isinstance(word, str) for word in words):
             return words

@@ -1,4 +1,6 @@
-"""Opening other people's files safely: walks without loops, sizes checked before reading, errors as one sentence."""
+"""Opening other people's files safely: walks without loops, sizes checked before reading, errors as one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ _walked: ContextVar[dict[tuple[Path, frozenset[Path]], list[Path]] | None] = Con
 
 @contextmanager
 def walking_once() -> Iterator[None]:
-    """Inside, a folder is listed once, however often `walk` is asked for it: for one look at a source by many readers."""
+    """Inside, a folder is listed once, however often `walk` is asked for it: for one look at a source by many
+    readers.
+    """
     token = _walked.set({})
     try:
         yield
@@ -83,8 +87,8 @@ def walk(root: Path) -> Iterator[Path]:
 def _walk(root: Path) -> Iterator[Path]:
     """All regular files below `root` (or `root` itself), sorted in each folder.
 
-    A link inside the source is followed where it leads to something inside the source, each folder once; a link that
-    leads out of it is passed over: what it points to was not named by the user.
+    A link inside the source is followed where it leads to something inside the source, each folder once; a
+    link that leads out of it is passed over: what it points to was not named by the user.
     """
     if not root.is_dir():
         if not root.exists():
@@ -108,7 +112,9 @@ def _walk(root: Path) -> Iterator[Path]:
             ) from error
         here = [entry for entry in here if not (entry.is_symlink() and leads_out(Path(entry.path), inside))]
         folders = [entry.path for entry in here if _is_folder(entry)]
-        paths = (Path(entry.path) for entry in here if not entry.name.startswith(".") and not _is_folder(entry))
+        paths = (
+            Path(entry.path) for entry in here if not entry.name.startswith(".") and not _is_folder(entry)
+        )
         yield from (path for path in paths if not (skipped and path.resolve() in skipped))
         for inner in folders:
             yield from entries(inner)
@@ -137,7 +143,8 @@ def find_files(root: Path, *suffixes: str) -> list[Path]:
         links = count_links_out(root)
         note = f" ({links} links lead out of it and are not followed)" if links else ""
         raise InputError(
-            f"'{root}' holds no file that ends with {' or '.join(suffixes)}{note}; check the path and the format"
+            f"'{root}' holds no file that ends with {' or '.join(suffixes)}{note}; check the path and the"
+            " format"
         )
     return files
 
@@ -146,7 +153,9 @@ def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
     """The first file that fits among the first `limit` ones, for sniffing; None if there is none."""
     wanted = tuple(suffix.lower() for suffix in suffixes)
     try:
-        return next((path for path in islice(walk(root), limit + 1) if path.name.lower().endswith(wanted)), None)
+        return next(
+            (path for path in islice(walk(root), limit + 1) if path.name.lower().endswith(wanted)), None
+        )
     except (InputError, OSError):
         return None
 
@@ -164,7 +173,9 @@ def head(path: Path, size: int = 4096) -> bytes:
 
 def unreadable(path: object, error: OSError) -> InputError:
     """The error for a file that the system does not let us read."""
-    return InputError(f"'{path}' cannot be read ({error.strerror or error}); check that it exists and its permissions")
+    return InputError(
+        f"'{path}' cannot be read ({error.strerror or error}); check that it exists and its permissions"
+    )
 
 
 def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
@@ -174,7 +185,9 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise InputError(f"'{path}' is not a regular file; remove it from the source")
         if status.st_size > limit:
-            raise InputError(f"'{path}' has {status.st_size} bytes, more than the {limit} a clip may have; split it")
+            raise InputError(
+                f"'{path}' has {status.st_size} bytes, more than the {limit} a clip may have; split it"
+            )
         with open(path, "rb") as file:
             return file.read(limit + 1)
     except OSError as error:
@@ -185,13 +198,16 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
-    """The whole file as UTF-8 text, with or without a byte-order mark, or UTF-16 with one; line ends become LF."""
+    """The whole file as UTF-8 text, with or without a byte-order mark, or UTF-16 with one; line ends become
+    LF.
+    """
     content = read_bytes(path, limit)
     try:
         text = content.decode("utf-16" if content.startswith(_UTF16) else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"'{path}' is not text: byte {error.start} is not {error.encoding.upper()}; check that the file is whole"
+            f"'{path}' is not text: byte {error.start} is not {error.encoding.upper()}; check that the file"
+            " is whole"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -228,8 +244,12 @@ def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
     return values if by_line else values[0]
 
 
-def remembered(most: int = 1, largest: float = float("inf")) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A function of files that keeps its last answers, and asks again where a file changed; none for `largest` bytes or more."""
+def remembered(
+    most: int = 1, largest: float = float("inf")
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A function of files that keeps its last answers, and asks again where a file changed; none for
+    `largest` bytes or more.
+    """
 
     def add(load: Callable[..., T]) -> Callable[..., T]:
         cached = lru_cache(most)(lambda states, *arguments: load(*arguments))
@@ -242,7 +262,9 @@ def remembered(most: int = 1, largest: float = float("inf")) -> Callable[[Callab
                 raise unreadable(error.filename, error) from None
             if sum(state.st_size for state in states) >= largest:
                 return load(*arguments)
-            return cached(tuple((state.st_mtime_ns, state.st_size, state.st_ino) for state in states), *arguments)
+            return cached(
+                tuple((state.st_mtime_ns, state.st_size, state.st_ino) for state in states), *arguments
+            )
 
         vars(current)["cache_clear"] = cached.cache_clear
         return current

@@ -1,8 +1,9 @@
-"""Events: who did what from when to when in which recording. One currency for segments, labels of people, and statistics.
+"""Events: who did what from when to when in which recording. One currency for segments, labels of people, and
+statistics.
 
-Times are half-open, `start <= t < stop`, in seconds of the recording's own clock. The label `nobody` says that nobody was
-there, `absent` that this person of a video was not; an empty label says that somebody was there who did none of the labelled
-things.
+Times are half-open, `start <= t < stop`, in seconds of the recording's own clock. The label `nobody` says
+that nobody was there, `absent` that this person of a video was not; an empty label says that somebody was
+there who did none of the labelled things.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Event:
     score : float, optional
         How sure a model is, or how similar a hit.
     more : mapping
-        Further columns, such as a group, the best class of a model, or the number of the person where the recording is one of
-        several people of a video.
+        Further columns, such as a group, the best class of a model, or the number of the person where the
+        recording is one of several people of a video.
 
     Examples
     --------
@@ -75,7 +76,9 @@ class Event:
     def to_json(self) -> dict[str, Any]:
         """The columns of the contract, then further ones."""
         values = {name: getattr(self, name) for name in COLUMNS}
-        return {name: round(v, 6) if isinstance(v, float) else v for name, v in values.items()} | dict(self.more)
+        return {name: round(v, 6) if isinstance(v, float) else v for name, v in values.items()} | dict(
+            self.more
+        )
 
 
 @dataclass(frozen=True)
@@ -116,18 +119,20 @@ class Events(Sequence[Event]):
             raise InputError(f"{name}: its times are not finite; give start and stop in seconds")
         if event.start < 0:
             raise InputError(
-                f"{name}: it starts at {event.start:g} s; times count from the start of the recording, shift them"
+                f"{name}: it starts at {event.start:g} s; times count from the start of the recording, shift"
+                " them"
             )
         if event.stop <= event.start:
             raise InputError(
-                f"{name}: it stops at {event.stop:g} s and starts at {event.start:g} s; stop must come after start"
+                f"{name}: it stops at {event.stop:g} s and starts at {event.start:g} s; stop must come after"
+                " start"
             )
         length = self.lengths.get(event.recording)
         if event.stop > LATEST or (length is not None and event.stop > length + max(0.5, 0.01 * length)):
             beyond = "ten days" if length is None else f"the {length:g} s of its recording"
             raise InputError(
-                f"{name}: it stops at {event.stop:g} s, beyond {beyond}: another clock (frames, milliseconds, the time of day?); "
-                "give seconds from the start of the recording"
+                f"{name}: it stops at {event.stop:g} s, beyond {beyond}: another clock (frames, milliseconds,"
+                " the time of day?); give seconds from the start of the recording"
             )
         if event.source not in SOURCES:
             raise InputError(f"{name}: its source is '{event.source}'; write human or model")
@@ -208,17 +213,20 @@ class Events(Sequence[Event]):
                         else "give them subjects of their own, or allow it with --concurrent"
                     )
                     raise InputError(
-                        f"{self.origin}: '{before.label}' ({before.start:g} – {before.stop:g} s) and '{event.label}' "
-                        f"({event.start:g} – {event.stop:g} s){of} overlap in recording '{recording}'; {remedy}"
+                        f"{self.origin}: '{before.label}' ({before.start:g} – {before.stop:g} s) and"
+                        f" '{event.label}' ({event.start:g} – {event.stop:g} s){of} overlap in recording"
+                        f" '{recording}'; {remedy}"
                     )
                 if before is None or event.stop > before.stop:
                     last[event.label if concurrent else ""] = event
         return self
 
     def merged(self, gap: float = 0.0, shortest: float = 0.0) -> Events:
-        """Bouts: events of one tier and label that are up to `gap` seconds apart are one; then short ones are left out.
+        """Bouts: events of one tier and label that are up to `gap` seconds apart are one; then short ones are
+        left out.
 
-        Another label between two events keeps them apart; an empty label between them is swallowed. Recordings keep their
+        Another label between two events keeps them apart; an empty label between them is swallowed.
+        Recordings keep their
         end: without a known length, it is the stop of the last event before anything is left out.
         """
         bouts: list[Event] = []
@@ -228,8 +236,14 @@ class Events(Sequence[Event]):
             for event in tier:
                 before = bout.get(event.label)
                 joined = before is not None and event.start - before.stop <= gap + _SLACK
-                if before is not None and joined and (event.label in ("", latest) or bout[latest].stop <= before.stop):
-                    event = replace(before, stop=max(before.stop, event.stop), score=_joint_score(before, event))
+                if (
+                    before is not None
+                    and joined
+                    and (event.label in ("", latest) or bout[latest].stop <= before.stop)
+                ):
+                    event = replace(
+                        before, stop=max(before.stop, event.stop), score=_joint_score(before, event)
+                    )
                 elif before is not None:
                     bouts.append(before)
                 bout[event.label] = event
@@ -243,16 +257,22 @@ class Events(Sequence[Event]):
         return long.with_events(e for tier in long.tiers().values() for e in _without_covered(tier))
 
     def matched(self, recordings: Sequence[str]) -> tuple[Events, list[str], list[str]]:
-        """Events under the names of these recordings, and which names of events and which recordings have no partner.
+        """Events under the names of these recordings, and which names of events and which recordings have no
+        partner.
 
-        The whole name decides, then its stem without folders and endings, then the stem in any case, each where unique.
+        The whole name decides, then its stem without folders and endings, then the stem in any case, each
+        where unique.
         """
         match = name_matcher(recordings)
         partner = {name: match(name) for name in sorted({e.recording for e in self.events})}
         kept = [replace(e, recording=name) for e in self.events if (name := partner[e.recording])]
         lengths = {name: v for key, v in self.lengths.items() if (name := match(key))}
         missed = [name for name, found in partner.items() if not found]
-        return replace(self, events=kept, lengths=lengths), missed, sorted(set(recordings) - set(partner.values()))
+        return (
+            replace(self, events=kept, lengths=lengths),
+            missed,
+            sorted(set(recordings) - set(partner.values())),
+        )
 
 
 def stem(name: str) -> str:
@@ -321,4 +341,6 @@ def _without_covered(tier: Sequence[Event]) -> Iterator[Event]:
 def _joint_score(first: Event, second: Event) -> float | None:
     if first.score is None or second.score is None:
         return None
-    return (first.score * first.duration + second.score * second.duration) / (first.duration + second.duration)
+    return (first.score * first.duration + second.score * second.duration) / (
+        first.duration + second.duration
+    )

@@ -1,7 +1,7 @@
 """Splits: named rules that say which clips are for training and which for testing. A store carries its own.
 
-A rule is data: it is saved with the store, has a fingerprint, and draws by the clips' names, so that the same rule gives
-the same clips on every machine and whatever the order of the store.
+A rule is data: it is saved with the store, has a fingerprint, and draws by the clips' names, so that the same
+rule gives the same clips on every machine and whatever the order of the store.
 """
 
 from __future__ import annotations
@@ -50,28 +50,35 @@ class SplitRule(ABC):
         base = getattr(self, "base", None)
         return data if base is None else {**data, "base": {"name": base.name, **base.to_json()}}
 
-    def _checked(self, in_train: npt.NDArray[np.bool_], in_test: npt.NDArray[np.bool_]) -> tuple[Indices, Indices]:
+    def _checked(
+        self, in_train: npt.NDArray[np.bool_], in_test: npt.NDArray[np.bool_]
+    ) -> tuple[Indices, Indices]:
         if (in_train & in_test).any():
             clip = int(np.argmax(in_train & in_test))
             raise InputError(f"split '{self.name}': clip {clip} is in the training and in the test part")
         for part, chosen in (("training", in_train), ("test", in_test)):
             if not chosen.any():
-                raise InputError(f"split '{self.name}' leaves no {part} clip in this store; choose another split")
+                raise InputError(
+                    f"split '{self.name}' leaves no {part} clip in this store; choose another split"
+                )
         return np.flatnonzero(in_train), np.flatnonzero(in_test)
 
     def _column(self, columns: Columns, column: str) -> npt.NDArray[Any]:
         if column not in columns:
             raise InputError(
-                f"split '{self.name}' goes by '{column}', which this store does not have; it has: {', '.join(columns)}"
+                f"split '{self.name}' goes by '{column}', which this store does not have; it has:"
+                f" {', '.join(columns)}"
             )
         return columns[column]
 
 
 @dataclass(frozen=True)
 class Split(SplitRule):
-    """Clips whose `column` (subject, camera, name, …) is in `train` are for training, those in `test` for testing.
+    """Clips whose `column` (subject, camera, name, …) is in `train` are for training, those in `test` for
+    testing.
 
-    An empty `test` means "all the others". Clips in neither are left out. With `column="name"` this is a pair of lists.
+    An empty `test` means "all the others". Clips in neither are left out. With `column="name"` this is a pair
+    of lists.
     """
 
     name: str
@@ -97,7 +104,8 @@ class Split(SplitRule):
 class Fold(SplitRule):
     """Part `fold` of `folds` is for testing, the others for training; clips equal in `column` stay together.
 
-    Without a column single clips are drawn; `stratified` then deals the clips (or recordings) of every class out evenly.
+    Without a column single clips are drawn; `stratified` then deals the clips (or recordings) of every class
+    out evenly.
     """
 
     name: str
@@ -110,7 +118,9 @@ class Fold(SplitRule):
 
     def __post_init__(self) -> None:
         if self.folds < 2 or not 0 <= self.fold < self.folds:
-            raise InputError(f"split '{self.name}': fold {self.fold} of {self.folds} does not exist; count from 0")
+            raise InputError(
+                f"split '{self.name}': fold {self.fold} of {self.folds} does not exist; count from 0"
+            )
 
     def indices(self, columns: Columns) -> tuple[Indices, Indices]:
         """Indices of the training and of the test clips.
@@ -135,8 +145,9 @@ class Fold(SplitRule):
 class FewLabels(SplitRule):
     """A seeded part of another rule's training clips, its test clips whole: the semi-supervised setting.
 
-    `share` is the fraction kept; with `per_class` that many of every class instead. `stratified` takes the fraction of
-    every class, at least one clip; otherwise it is drawn from all clips at once, as CMD and HaLP do.
+    `share` is the fraction kept; with `per_class` that many of every class instead. `stratified` takes the
+    fraction of every class, at least one clip; otherwise it is drawn from all clips at once, as CMD and HaLP
+    do.
     """
 
     name: str
@@ -175,7 +186,9 @@ class FewLabels(SplitRule):
 
 @dataclass(frozen=True)
 class Within(SplitRule):
-    """Another rule applied to the clips whose `column` equals `value` only, such as those of one source of a merged store."""
+    """Another rule applied to the clips whose `column` equals `value` only, such as those of one source of a
+    merged store.
+    """
 
     name: str
     base: SplitRule
@@ -209,7 +222,9 @@ def k_fold(name: str, folds: int, **settings: Any) -> list[Fold]:
     return [Fold(f"{name}-{fold + 1}", folds, fold, **settings) for fold in range(folds)]
 
 
-def few_labels(base: SplitRule, shares: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2), **settings: Any) -> list[FewLabels]:
+def few_labels(
+    base: SplitRule, shares: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2), **settings: Any
+) -> list[FewLabels]:
     """The usual fractions of a split's labels, called `xsub-1%` and so on."""
     return [FewLabels(f"{base.name}-{share * 100:g}%", base, share, **settings) for share in shares]
 
@@ -283,7 +298,8 @@ def split_command(store: Store) -> str:
 
 
 def training_clips(store: Store, split: str) -> tuple[Indices, str]:
-    """Indices of the clips to learn from, and a sentence if they are not those of the split that was asked for.
+    """Indices of the clips to learn from, and a sentence if they are not those of the split that was asked
+    for.
 
     A store without any split is learned from whole; a store that has others is an error that lists them.
     """
@@ -292,18 +308,24 @@ def training_clips(store: Store, split: str) -> tuple[Indices, str]:
     if split in store.splits:
         return store.split(split)[0], ""
     if not store.splits:
-        return np.arange(len(store)), (
-            f"store '{store.path}' has no splits: learning from all {len(store)} clips (make splits with "
-            f"`{split_command(store)}`)"
+        return (
+            np.arange(len(store)),
+            (
+                f"store '{store.path}' has no splits: learning from all {len(store)} clips (make splits with "
+                f"`{split_command(store)}`)"
+            ),
         )
     raise InputError(
-        f"store '{store.path}' has no split '{split}'; it has {', '.join(sorted(store.splits))}: choose one with --set "
-        f"split=NAME, learn from all clips with --set split={ALL}, or make one with `{split_command(store)}`"
+        f"store '{store.path}' has no split '{split}'; it has {', '.join(sorted(store.splits))}: choose one"
+        f" with --set split=NAME, learn from all clips with --set split={ALL}, or make one with"
+        f" `{split_command(store)}`"
     )
 
 
 def drawn_by(store: Store) -> str:
-    """The column whose values stay together in stratified folds: recordings where they are known, otherwise clips."""
+    """The column whose values stay together in stratified folds: recordings where they are known, otherwise
+    clips.
+    """
     recordings = store.columns.get("recording")
     return "recording" if recordings is not None and recordings.dtype.kind == "U" else "name"
 
@@ -311,8 +333,8 @@ def drawn_by(store: Store) -> str:
 def default_split(store: Store, folds: int = 5) -> tuple[list[SplitRule], str]:
     """Rules to evaluate with where a store has no splits, and a sentence that says which they are and why.
 
-    Folds over subjects where at least two are known, otherwise folds in which every class has its share; windows of one
-    recording stay together, so that no test clip overlaps a training clip.
+    Folds over subjects where at least two are known, otherwise folds in which every class has its share;
+    windows of one recording stay together, so that no test clip overlaps a training clip.
     """
     labelled = store.labels >= 0
     subjects = np.unique(store.subjects[labelled & (store.subjects >= 0)])
@@ -327,21 +349,27 @@ def default_split(store: Store, folds: int = 5) -> tuple[list[SplitRule], str]:
         )
     column = drawn_by(store)
     groups = store.columns[column][labelled]
-    sizes = [len(np.unique(groups[store.labels[labelled] == label])) for label in np.unique(store.labels[labelled])]
+    sizes = [
+        len(np.unique(groups[store.labels[labelled] == label])) for label in np.unique(store.labels[labelled])
+    ]
     number = max(2, min(folds, *sizes))
     rules = [*k_fold("folds", number, column=column, stratified=True)]
     kind = "recordings" if column == "recording" else "clips"
-    return rules, (
-        f"store '{store.path}' has no splits and does not know all subjects: {number} stratified folds over {kind}, so that "
-        "a person may be in the training and in the test part"
+    return (
+        rules,
+        (
+            f"store '{store.path}' has no splits and does not know all subjects: {number} stratified folds"
+            f" over {kind}, so that a person may be in the training and in the test part"
+        ),
     )
 
 
 def evaluation_splits(store: Store, asked: Sequence[str], trained_on: str) -> tuple[Store, list[str], str]:
-    """The store, the names of the splits to evaluate with, and a sentence if they are not of the user's choosing.
+    """The store, the names of the splits to evaluate with, and a sentence if they are not of the user's
+    choosing.
 
-    Those that were asked for, else the one that was trained on; a store without splits is given those of `default_split`,
-    in memory only, so that the files stay as they are.
+    Those that were asked for, else the one that was trained on; a store without splits is given those of
+    `default_split`, in memory only, so that the files stay as they are.
     """
     if asked and (store.splits or list(asked) != [ALL]):
         return store, list(asked), ""
@@ -349,8 +377,9 @@ def evaluation_splits(store: Store, asked: Sequence[str], trained_on: str) -> tu
         return store, [trained_on], ""
     if store.splits:
         raise InputError(
-            f"the encoder was trained on {'all clips' if trained_on == ALL else repr(trained_on)}, and store '{store.path}' "
-            f"has the splits {', '.join(sorted(store.splits))}; choose one or several with --split"
+            f"the encoder was trained on {'all clips' if trained_on == ALL else repr(trained_on)}, and store"
+            f" '{store.path}' has the splits {', '.join(sorted(store.splits))}; choose one or several with"
+            " --split"
         )
     rules, note = default_split(store)
     view = copy.copy(store)

@@ -1,7 +1,8 @@
 """The store: many clips in one folder, opened in an instant, whole or absent.
 
-`store.json` says what it is (topology, classes, splits, how it was made, content hash), `index.json` holds columns
-with one value per clip and `frames.npy` is one memory map `(sum T, P, V, C)` in float32. Nothing is padded, nothing is pickled.
+`store.json` says what it is (topology, classes, splits, how it was made, content hash), `index.json` holds
+columns with one value per clip and `frames.npy` is one memory map `(sum T, P, V, C)` in float32. Nothing is
+padded, nothing is pickled.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Store:
         self.topology = topology_from_json(header["topology"])
         self.splits: dict[str, SplitRule] = check_splits(path, header["splits"])
         self.listed: list[tuple[str, Store]] = []  # names and stores, where this one lists others
-        #: For clips of which frames without a person were left out: their runs over the whole span of the clip.
+        #: For clips of which frames without a person were left out: their runs over the whole span of the
+        #: clip.
         self.absent: dict[int, Runs] = check_absent(path, header.get("absent", {}), self.lengths)
 
     def __len__(self) -> int:
@@ -118,8 +120,8 @@ class Store:
     def times(self, index: int) -> npt.NDArray[np.float64]:
         """When each frame of a clip was recorded, `(T,)`, in seconds of the recording's own clock.
 
-        Frames that `drop-empty` left out keep their time: the times jump over them. Where the frame rate is not known,
-        times are frames.
+        Frames that `drop-empty` left out keep their time: the times jump over them. Where the frame rate is
+        not known, times are frames.
         """
         index = range(len(self))[index]
         numbers = frame_numbers(int(self.lengths[index]), self.absent.get(index, ()))
@@ -140,7 +142,9 @@ class Store:
 
     @cached_property
     def starts(self) -> npt.NDArray[np.float64]:
-        """Where every clip starts in its recording, in seconds (in frames where the frame rate is not known)."""
+        """Where every clip starts in its recording, in seconds (in frames where the frame rate is not
+        known).
+        """
         known = self.columns.get("start") if self.timed else None
         return np.zeros(len(self)) if known is None else np.maximum(known.astype(np.float64), 0)
 
@@ -154,7 +158,9 @@ class Store:
 
     @property
     def origin_joint(self) -> str:
-        """The joint that all clips are centred on, which lies at zero without being missing; empty if there is none."""
+        """The joint that all clips are centred on, which lies at zero without being missing; empty if there
+        is none.
+        """
         return self.topology.centre if "centre" in self.normalisation else ""
 
     def split(self, name: str) -> tuple[Indices, Indices]:
@@ -163,7 +169,9 @@ class Store:
             raise InputError(
                 f"store '{self.path}' has no splits, so no '{name}'; make some with `{split_command(self)}`"
             )
-        return self.splits[check_choice(f"split of store '{self.path}'", name, self.splits)].indices(self.columns)
+        return self.splits[check_choice(f"split of store '{self.path}'", name, self.splits)].indices(
+            self.columns
+        )
 
     def manifest(self) -> dict[str, Any]:
         """What was dropped and repaired when the store was made, with reasons; empty if nothing is known."""
@@ -218,8 +226,8 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         return open_listing(path, header)
     if header.get("format") != FORMAT:
         raise InputError(
-            f"store '{path}' has format {str(header.get('format'))[:40]}, this version of halp reads {FORMAT}; "
-            "prepare it again"
+            f"store '{path}' has format {str(header.get('format'))[:40]}, this version of halp reads"
+            f" {FORMAT}; prepare it again"
         )
     check_header(path, header)
     columns = check_index(path, read_json(path / "index.json"))
@@ -257,7 +265,8 @@ def check_free(path: Path, overwrite: bool) -> None:
 class StoreWriter:
     """Writes a store clip by clip with constant memory; the folder appears only when everything is in it.
 
-    Used as a context manager: leaving it normally finishes the store, leaving it by an exception removes what was written.
+    Used as a context manager: leaving it normally finishes the store, leaving it by an exception removes what
+    was written.
 
     Parameters
     ----------
@@ -320,19 +329,25 @@ class StoreWriter:
                 stack.callback(self._close)
                 self._write_array_header()
             except OSError as error:
-                raise InputError(f"the store '{self.path}' cannot be written ({error}); choose another path") from error
+                raise InputError(
+                    f"the store '{self.path}' cannot be written ({error}); choose another path"
+                ) from error
             self._held = stack.pop_all()
         return self
 
     def _close(self) -> None:
-        # Closing flushes once more and fails again on a full disk; the first error has said all there is to say.
+        # Closing flushes once more and fails again on a full disk; the first error has said all there is to
+        # say.
         with contextlib.suppress(OSError):
             self._file.close()
 
     def _write_array_header(self) -> None:
-        # NumPy leaves room for the first axis to grow, so the header keeps its length when it is rewritten at the end.
+        # NumPy leaves room for the first axis to grow, so the header keeps its length when it is rewritten at
+        # the end.
         shape = (self._total, self._persons, len(self._topology), self._topology.dimensions)
-        np.lib.format.write_array_header_1_0(self._file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        np.lib.format.write_array_header_1_0(
+            self._file, {"descr": "<f4", "fortran_order": False, "shape": shape}
+        )
 
     def add(self, clip: Clip) -> None:
         """Append one clip; fewer persons than the store holds are filled up with zeros."""
@@ -340,9 +355,9 @@ class StoreWriter:
         expected = (len(self._topology), self._topology.dimensions)
         if (joints, dimensions) != expected or persons > self._persons:
             raise InputError(
-                f"clip '{clip.name}' has {persons} persons, {joints} joints and {dimensions} coordinates; the store takes "
-                f"at most {self._persons} persons with the {expected[0]} joints and {expected[1]} coordinates "
-                f"of '{self._topology.name}'"
+                f"clip '{clip.name}' has {persons} persons, {joints} joints and {dimensions} coordinates; the"
+                f" store takes at most {self._persons} persons with the {expected[0]} joints and"
+                f" {expected[1]} coordinates of '{self._topology.name}'"
             )
         frames = np.zeros((length, self._persons, joints, dimensions), dtype="<f4")
         frames[:, :persons] = clip.frames
@@ -350,7 +365,9 @@ class StoreWriter:
         try:
             self._file.write(data)
         except OSError as error:
-            raise InputError(f"the store '{self.path}' cannot be written ({error}); nothing was left behind") from error
+            raise InputError(
+                f"the store '{self.path}' cannot be written ({error}); nothing was left behind"
+            ) from error
         self._hash.update(data)
         self._total += length
         if clip.absent:
@@ -363,7 +380,9 @@ class StoreWriter:
             values.append(row[column] if column in row else unknown(values[0]))
 
     def leave_out_empty_classes(self) -> None:
-        """Forget the names of classes that none of the clips added so far has, and number the others again."""
+        """Forget the names of classes that none of the clips added so far has, and number the others
+        again.
+        """
         used = sorted({label for label in self._columns["label"] if label >= 0})
         position = {label: number for number, label in enumerate(used)}
         self._columns["label"] = [position.get(label, -1) for label in self._columns["label"]]
@@ -371,7 +390,9 @@ class StoreWriter:
         self._header["class_names"] = self.class_names
 
     def split_sizes(self) -> dict[str, dict[str, int] | None]:
-        """How many of the clips added so far each split trains and tests on; None if it leaves a part empty."""
+        """How many of the clips added so far each split trains and tests on; None if it leaves a part
+        empty.
+        """
         return split_sizes(self._splits, {name: np.asarray(values) for name, values in self._columns.items()})
 
     def __exit__(

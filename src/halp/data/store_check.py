@@ -1,6 +1,8 @@
-"""Checks of what a store's files say before anything relies on it: each field has its type and fits the others.
+"""Checks of what a store's files say before anything relies on it: each field has its type and fits the
+others.
 
-A store may come from elsewhere or be damaged; whatever is wrong ends here, in one sentence that names the file and field.
+A store may come from elsewhere or be damaged; whatever is wrong ends here, in one sentence that names the
+file and field.
 """
 
 from __future__ import annotations
@@ -49,12 +51,15 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from None
     except NotADirectoryError:
         raise InputError(
-            f"'{path.parent}' is a file, not a store; make one with `halp prepare auto {quote(str(path.parent))} STORE`"
+            f"'{path.parent}' is a file, not a store; make one with `halp prepare auto"
+            f" {quote(str(path.parent))} STORE`"
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' cannot be read ({str(error)[:120]}); prepare the store again") from error
     if not isinstance(data, dict):
-        raise InputError(f"'{path}' is not part of a store (it holds a {type(data).__name__}); prepare the store again")
+        raise InputError(
+            f"'{path}' is not part of a store (it holds a {type(data).__name__}); prepare the store again"
+        )
     return data
 
 
@@ -62,7 +67,9 @@ def check_header(path: Path, header: Mapping[str, Any]) -> None:
     """Raise if a field of `store.json` is missing or has another type."""
     file = "store.json"
     for name in ("class_names", "normalisation"):
-        if not isinstance(value := header.get(name), list) or not all(isinstance(text, str) for text in value):
+        if not isinstance(value := header.get(name), list) or not all(
+            isinstance(text, str) for text in value
+        ):
             raise damaged(path, file, f"'{name}' is not a list of texts")
     for name in ("topology", "splits", "origin"):
         if not isinstance(header.get(name), dict):
@@ -74,7 +81,9 @@ def check_header(path: Path, header: Mapping[str, Any]) -> None:
 
 
 def check_absent(path: Path, absent: Any, lengths: npt.NDArray[np.int64]) -> dict[int, Runs]:
-    """Runs of frames that were left out, by the number of their clip: in order, apart from each other, within the clip."""
+    """Runs of frames that were left out, by the number of their clip: in order, apart from each other, within
+    the clip.
+    """
     runs: dict[int, Runs] = {}
     try:
         for clip, rows in absent.items():
@@ -113,7 +122,9 @@ def check_index(path: Path, index: Mapping[str, Any]) -> dict[str, npt.NDArray[A
     count = len(columns["name"])
     for name, values in columns.items():
         if len(values) != count:
-            raise damaged(path, file, f"columns differ in length: '{name}' has {len(values)} values, 'name' {count}")
+            raise damaged(
+                path, file, f"columns differ in length: '{name}' has {len(values)} values, 'name' {count}"
+            )
         if name in NEEDED_COLUMNS and values.dtype.kind != ("U" if name == "name" else "i"):
             raise damaged(path, file, f"column '{name}' has values of another type")
     if not count or (columns["length"] < 1).any():
@@ -165,7 +176,10 @@ def topology_from_json(data: Mapping[str, Any]) -> Topology:
         topology = build_settings(Topology, {field.name: data[field.name] for field in fields(Topology)})
         pairs = [pair for pair in (topology.up, topology.across) if pair is not None]
         named = {topology.centre or topology.joints[0]}.union(*pairs)
-        if not all(0 <= parent < len(topology) for parent in topology.parents) or topology.dimensions not in (2, 3):
+        if not all(0 <= parent < len(topology) for parent in topology.parents) or topology.dimensions not in (
+            2,
+            3,
+        ):
             raise ValueError("a parent or the number of dimensions is not possible")
         if not named <= set(topology.joints) or any(len(pair) != 2 for pair in pairs):
             raise ValueError("it names a joint that it does not have, or no pair of joints")
@@ -205,26 +219,32 @@ def check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 _BLOCK = 16 * 2**20
-# A file changed within this time may change again without its times showing it: clocks of file systems are coarse.
+# A file changed within this time may change again without its times showing it: clocks of file systems are
+# coarse.
 _SETTLED = 2.0
 _SHOWN_FROM = 512 * 2**20
 _known: dict[str, list[Any]] = {}
 
 
-def verify(path: Path, expected: str, frames: np.memmap[Any, Any], lengths: npt.NDArray[np.int64], names: Any) -> None:
+def verify(
+    path: Path, expected: str, frames: np.memmap[Any, Any], lengths: npt.NDArray[np.int64], names: Any
+) -> None:
     """Raise unless frames and index have the expected fingerprint and every number is finite."""
     state = _state(path)
     if state is not None and _remembered(path) == [expected, state]:
         return
     fingerprint, bad = content_hash(path, frames.offset)
     if fingerprint != expected:
-        raise damaged(path, "frames.npy or index.json", "the content is not what was written (its fingerprint differs)")
+        raise damaged(
+            path, "frames.npy or index.json", "the content is not what was written (its fingerprint differs)"
+        )
     if bad is not None:
         frame = bad // int(np.prod(frames.shape[1:]))
         clip = int(np.searchsorted(np.cumsum(lengths), frame, side="right"))
         within = frame - int(lengths[:clip].sum())
         raise InputError(
-            f"store '{path}': clip '{names[clip]}', frame {within} holds a number that is not finite; prepare it again"
+            f"store '{path}': clip '{names[clip]}', frame {within} holds a number that is not finite; prepare"
+            " it again"
         )
     if state is not None and state == _state(path):
         _remember(path, [expected, state])
@@ -248,7 +268,9 @@ def content_hash(path: Path, offset: int) -> tuple[str, int | None]:
                     bar.advance(len(block) // 2**20)
         digest.update((path / "index.json").read_bytes())
     except OSError as error:
-        raise InputError(f"store '{path}' cannot be read ({error}); check the disk and its permissions") from error
+        raise InputError(
+            f"store '{path}' cannot be read ({error}); check the disk and its permissions"
+        ) from error
     return digest.hexdigest(), bad
 
 

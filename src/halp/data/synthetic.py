@@ -1,7 +1,9 @@
-"""A data set of synthetic clips: subjects of different build and manner carry out actions before three cameras.
+"""A data set of synthetic clips: subjects of different build and manner carry out actions before three
+cameras.
 
-It stands in for recordings that may not be shipped. Everything follows from the seed: a clip is a function of (seed,
-class, subject, camera, repetition) alone, so that asking for more clips never changes the ones there were.
+It stands in for recordings that may not be shipped. Everything follows from the seed: a clip is a function of
+(seed, class, subject, camera, repetition) alone, so that asking for more clips never changes the ones there
+were.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ SHORTEST, LONGEST = 30, 120
 _SUBJECTS, _ORDER, _CLIPS = range(3)  # what a stream of random numbers is for
 
 # The sensor sees the ends of the limbs least exactly.
-_UNSTEADY = np.array([1.7 if name.startswith(("hand", "thumb", "foot")) else 1.0 for name in KINECT_V2.joints])
+_UNSTEADY = np.array(
+    [1.7 if name.startswith(("hand", "thumb", "foot")) else 1.0 for name in KINECT_V2.joints]
+)
 _MIRROR = KINECT_V2.mirror
 # How far a body sways all the time, and how far it moves now and then besides the action.
 _IDLE = channels(
@@ -73,8 +77,8 @@ def synthetic_clips(
 ) -> Iterator[Clip]:
     """Raw clips `(T, P, 25, 3)` in metres before the camera: every class × subject × camera × repetition.
 
-    They come in a fixed shuffled order in which each run of `len(ACTIONS)` clips holds every class once, so that the
-    first `count` of them are a fair sample.
+    They come in a fixed shuffled order in which each run of `len(ACTIONS)` clips holds every class once, so
+    that the first `count` of them are a fair sample.
 
     >>> clip = next(synthetic_clips(seed=3))
     >>> clip.shape[2:], 30 <= len(clip.frames) <= 120
@@ -85,8 +89,8 @@ def synthetic_clips(
     count = total if count is None else count
     if not 0 < count <= total:
         raise InputError(
-            f"{count} synthetic clips were asked for; {subjects} subjects with {repetitions} repetitions give 1 to {total}: "
-            "raise `subjects` or `repetitions`"
+            f"{count} synthetic clips were asked for; {subjects} subjects with {repetitions} repetitions give"
+            f" 1 to {total}: raise `subjects` or `repetitions`"
         )
     return itertools.islice(_clips(subjects, repetitions, seed), count)
 
@@ -98,7 +102,10 @@ def synthetic_splits(subjects: int = 20) -> list[Split]:
     [('xsub', 'subject', (1, 3)), ('xview', 'camera', (2, 3))]
     """
     _check(subjects, 1, 0)
-    return [Split("xsub", "subject", train=tuple(range(1, subjects + 1, 2))), Split("xview", "camera", train=(2, 3))]
+    return [
+        Split("xsub", "subject", train=tuple(range(1, subjects + 1, 2))),
+        Split("xview", "camera", train=(2, 3)),
+    ]
 
 
 def make_synthetic_store(
@@ -113,7 +120,13 @@ def make_synthetic_store(
 ) -> Store:
     """Write normalised synthetic clips to a store of two persons and open it."""
     clips = synthetic_clips(count, subjects=subjects, repetitions=repetitions, seed=seed)
-    origin = {"generator": "synthetic", "seed": seed, "subjects": subjects, "repetitions": repetitions, "count": count}
+    origin = {
+        "generator": "synthetic",
+        "seed": seed,
+        "subjects": subjects,
+        "repetitions": repetitions,
+        "count": count,
+    }
     with StoreWriter(
         path,
         KINECT_V2,
@@ -193,7 +206,9 @@ def _make_clip(
 
 
 def _perform(action: Action, persons: Sequence[Subject], rng: np.random.Generator) -> Array:
-    """The joints `(T, P, 25, 3)` of an action on the floor around the origin: one person faces -z, two face each other."""
+    """The joints `(T, P, 25, 3)` of an action on the floor around the origin: one person faces -z, two face
+    each other.
+    """
     length, phase = _timeline(action, persons[0].tempo, rng)
     seated = action.seated and rng.random() < 0.4
     tracks, turns = [], []
@@ -219,7 +234,9 @@ def _perform(action: Action, persons: Sequence[Subject], rng: np.random.Generato
 
 
 def _timeline(action: Action, tempo: float, rng: np.random.Generator) -> tuple[int, Array]:
-    """Number of frames and the phase of the action in each, `(T,)`: a pause or a late start, repeats, a pause."""
+    """Number of frames and the phase of the action in each, `(T,)`: a pause or a late start, repeats, a
+    pause.
+    """
     duration = min(action.seconds * FPS / (tempo * rng.uniform(0.8, 1.25)), LONGEST - FPS)
     repeats = min(int(rng.integers(1, action.repeats + 1)), max(1, int((LONGEST - FPS) / duration)))
     before, after = rng.uniform(-0.2, 1.5, size=2) * min(duration, FPS)
@@ -255,7 +272,9 @@ def _settle(length: int, rng: np.random.Generator) -> Array:
 
 
 def restlessness(length: int, rng: np.random.Generator) -> Array:
-    """What a body does besides the action, `(T, WIDTH)`: it sways, looks around and shifts its weight now and then."""
+    """What a body does besides the action, `(T, WIDTH)`: it sways, looks around and shifts its weight now and
+    then.
+    """
     frame = np.arange(length)[:, None]
     speed, start = rng.uniform(0.2, 0.6, size=WIDTH) / FPS, rng.uniform(0, 1, size=WIDTH)
     sway = _IDLE * np.sin(2 * np.pi * (speed * frame + start))
@@ -283,7 +302,9 @@ def _turn(joints: Array, degrees: float | Array) -> Array:
 
 
 def sense(joints: Array, rng: np.random.Generator) -> Frames:
-    """What a depth sensor makes of it: jitter, slow drift, frames that are missing or repeated, bodies lost for a while."""
+    """What a depth sensor makes of it: jitter, slow drift, frames that are missing or repeated, bodies lost
+    for a while.
+    """
     length, persons = joints.shape[:2]
     jitter = rng.uniform(0.004, 0.008) * rng.standard_normal(joints.shape, dtype=np.float32)
     knots = rng.normal(0, 0.008, size=(length // 12 + 2, *joints.shape[1:]))

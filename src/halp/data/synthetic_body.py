@@ -1,7 +1,9 @@
-"""The moving body of the synthetic clips: tracks of a few pose channels become the 25 joints of the Kinect-v2 layout.
+"""The moving body of the synthetic clips: tracks of a few pose channels become the 25 joints of the Kinect-v2
+layout.
 
-The trunk goes by joint angles; arms and legs are two rigid bones whose elbow or knee bends to its natural side so that
-the wrist or ankle comes where the track puts it. Limbs keep their lengths and standing feet keep to the floor.
+The trunk goes by joint angles; arms and legs are two rigid bones whose elbow or knee bends to its natural
+side so that the wrist or ankle comes where the track puts it. Limbs keep their lengths and standing feet keep
+to the floor.
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ Pose = Mapping[str, float | tuple[float, float, float]]
 FPS = 30
 STRIDE = 1.3  # two steps, in leg lengths
 
-# Angles in degrees; hands from the shoulder and feet from their place on the floor as (outward, up, forward); hands in
-# arm lengths, everything else in leg lengths. "main" is the right side here, a left-handed body is mirrored afterwards.
+# Angles in degrees; hands from the shoulder and feet from their place on the floor as (outward, up, forward);
+# hands in arm lengths, everything else in leg lengths. "main" is the right side here, a left-handed body is
+# mirrored afterwards.
 _WIDTHS = {
-    **dict.fromkeys(("travel", "forward", "shift", "sink", "lean", "bend", "twist", "nod", "look", "beat"), 1),
+    **dict.fromkeys(
+        ("travel", "forward", "shift", "sink", "lean", "bend", "twist", "nod", "look", "beat"), 1
+    ),
     **{"off_elbow": 1, "main_elbow": 1, "off": 3, "main": 3, "off_foot": 3, "main_foot": 3},
 }
 _ENDS = np.cumsum(list(_WIDTHS.values()))
@@ -83,7 +88,9 @@ def place_joints(track: Array, bones: Mapping[str, Array]) -> Array:
     feet[..., 1] += lift * leg[:, None] + bones["ankle"][:, None]
     feet[..., 2] += (swing + travel[..., None]) * leg[:, None]
 
-    pelvis = np.stack([-part["shift"][..., 0], 0.98 - part["sink"][..., 0], travel + part["forward"][..., 0]], axis=-1)
+    pelvis = np.stack(
+        [-part["shift"][..., 0], 0.98 - part["sink"][..., 0], travel + part["forward"][..., 0]], axis=-1
+    )
     pelvis = pelvis * leg[:, None]
     pelvis[..., 1] += bones["ankle"] + bones["hip_drop"]
     aside, down = _SIDE[:, None] * bones["hip"][:, None, None] * [1.0, 0, 0], bones["hip_drop"][:, None, None]
@@ -127,27 +134,48 @@ def place_joints(track: Array, bones: Mapping[str, Array]) -> Array:
     thumbs = palms + (0.6 * along + 0.8 * thumb_side) * bones["thumb"][:, None, None]
 
     ahead = np.stack([0.15 * _SIDE, np.zeros(2), np.ones(2)], axis=-1)
-    knees, ankles, _ = _two_bones(hips, feet, bones["thigh"], bones["shin"], np.broadcast_to(ahead, feet.shape))
+    knees, ankles, _ = _two_bones(
+        hips, feet, bones["thigh"], bones["shin"], np.broadcast_to(ahead, feet.shape)
+    )
     shin = (ankles - knees) / bones["shin"][:, None, None]
     # A foot lies flat on the floor and stands square to the shin in the air.
     flat = np.clip(1 - (ankles[..., 1] - bones["ankle"][:, None]) / 0.15, 0, 1)[..., None]
-    toe = flat * (ahead - [0, 0.35, 0]) + (1 - flat) * (ahead - shin * (shin * ahead).sum(axis=-1, keepdims=True))
+    toe = flat * (ahead - [0, 0.35, 0]) + (1 - flat) * (
+        ahead - shin * (shin * ahead).sum(axis=-1, keepdims=True)
+    )
     toes = ankles + toe / np.linalg.norm(toe, axis=-1, keepdims=True) * bones["foot"][:, None, None]
 
-    middles = {"hip_center": pelvis, "spine": spine, "neck": neck, "head": head, "shoulder_center": shoulder_center}
+    middles = {
+        "hip_center": pelvis,
+        "spine": spine,
+        "neck": neck,
+        "head": head,
+        "shoulder_center": shoulder_center,
+    }
     pairs = {
-        **{"shoulder": shoulders, "elbow": elbows, "wrist": wrists, "hand": palms, "hand_tip": tips, "thumb": thumbs},
+        **{
+            "shoulder": shoulders,
+            "elbow": elbows,
+            "wrist": wrists,
+            "hand": palms,
+            "hand_tip": tips,
+            "thumb": thumbs,
+        },
         **{"hip": hips, "knee": knees, "ankle": ankles, "foot": toes},
     }
     sides = {
-        f"{name}_{side}": pair[:, :, at] for name, pair in pairs.items() for at, side in enumerate(("left", "right"))
+        f"{name}_{side}": pair[:, :, at]
+        for name, pair in pairs.items()
+        for at, side in enumerate(("left", "right"))
     }
     places = {**middles, **sides}
     return np.stack([places[joint] for joint in KINECT_V2.joints], axis=2)
 
 
 def _gait(travel: Array) -> tuple[Array, Array]:
-    """Steps that carry a body over its way `(T, P)`: each foot's swing ahead of the hips and its lift, `(T, P, 2)`."""
+    """Steps that carry a body over its way `(T, P)`: each foot's swing ahead of the hips and its lift, `(T,
+    P, 2)`.
+    """
     pace = np.clip(np.abs(np.gradient(travel, axis=0)) * FPS / 0.6, 0, 1)[..., None]
     angle = 2 * np.pi * travel[..., None] / STRIDE + np.array([0.0, np.pi])
     # A triangle wave keeps the standing foot in its place on the floor while the hips pass over it.
@@ -156,7 +184,9 @@ def _gait(travel: Array) -> tuple[Array, Array]:
 
 
 def _rotations(angles: Array) -> Array:
-    """Rotation matrices `(…, 3, 3)` from (lean ahead, bend to the right, turn to the left) in radians `(…, 3)`."""
+    """Rotation matrices `(…, 3, 3)` from (lean ahead, bend to the right, turn to the left) in radians `(…,
+    3)`.
+    """
     (sx, sz, sy), (cx, cz, cy) = np.moveaxis(np.sin(angles), -1, 0), np.moveaxis(np.cos(angles), -1, 0)
     rows = [
         [cy * cz + sy * sx * sz, -cy * sz + sy * sx * cz, sy * cx],
@@ -166,8 +196,11 @@ def _rotations(angles: Array) -> Array:
     return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
 
-def _two_bones(root: Array, target: Array, upper: Array, lower: Array, pole: Array) -> tuple[Array, Array, Array]:
-    """Middle and end joint of two bones `(T, P, 2, 3)` from `root` towards `target`, bent to the side of `pole`.
+def _two_bones(
+    root: Array, target: Array, upper: Array, lower: Array, pole: Array
+) -> tuple[Array, Array, Array]:
+    """Middle and end joint of two bones `(T, P, 2, 3)` from `root` towards `target`, bent to the side of
+    `pole`.
 
     The third result is the unit direction square to the lower bone, away from the bend.
     """
@@ -191,9 +224,11 @@ Wave = tuple[str, int, float, float, float]
 
 @dataclass(frozen=True)
 class Part:
-    """What one person does: key poses `phase → pose` (channels that a pose leaves out are at rest) and oscillations.
+    """What one person does: key poses `phase → pose` (channels that a pose leaves out are at rest) and
+    oscillations.
 
-    A wave is (channel, axis, amplitude, cycles an action, phase), and the channel `beat` of the key poses fades it in.
+    A wave is (channel, axis, amplitude, cycles an action, phase), and the channel `beat` of the key poses
+    fades it in.
     """
 
     keys: Mapping[float, Pose]
@@ -227,7 +262,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Manner:
-    """How somebody moves: the size of movements, how abruptly they start and stop, early or late, and how exactly."""
+    """How somebody moves: the size of movements, how abruptly they start and stop, early or late, and how
+    exactly.
+    """
 
     amplitude: float
     sharpness: float
@@ -272,7 +309,8 @@ def _read_action(seconds: float, parts: list[dict[str, Any]], **fields: Any) -> 
 
 
 _ACTIONS = {
-    name: _read_action(**facts) for name, facts in read_toml(Path(__file__).with_name("synthetic_actions.toml")).items()
+    name: _read_action(**facts)
+    for name, facts in read_toml(Path(__file__).with_name("synthetic_actions.toml")).items()
 }
 ACTIONS: tuple[str, ...] = tuple(_ACTIONS)
 

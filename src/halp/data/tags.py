@@ -1,4 +1,6 @@
-"""Labels, subjects, cameras and further columns of clips from outside the pose files: a table, or a pattern of their paths."""
+"""Labels, subjects, cameras and further columns of clips from outside the pose files: a table, or a pattern
+of their paths.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class EventTags(Tags):
         self.values = {column: {row[column] for row in cells} for column in ("label", "subject")}
 
     def find(self, clip: Clip) -> Mapping[str, str] | None:
-        name = next((key for key in (clip.recording, clip.name, clip.source) if key and key in self.events), None)
+        name = next(
+            (key for key in (clip.recording, clip.name, clip.source) if key and key in self.events), None
+        )
         if name is None:
             return None
         self.used.add(name)
@@ -103,14 +107,16 @@ _FIELD = re.compile(r"\{([^{}]*)\}|(\*\*/)|(\*)|(\?)")
 _NOTHING = ("", "nan", "NaN", "NAN")
 # What is taken off a name in a table where the files themselves are not at hand.
 _ENDINGS = tuple(
-    ".bvh .c3d .csv .h5 .hdf5 .json .jsonl .mat .mvnx .nc .ndjson .npy .npz .pickle .pkl .skeleton .trc .tsv .txt".split()
+    ".bvh .c3d .csv .h5 .hdf5 .json .jsonl .mat .mvnx .nc .ndjson .npy .npz .pickle .pkl .skeleton .trc .tsv"
+    " .txt".split()
 )
 _NAMED = 3
 
 
 @dataclass
 class TableTags(Tags):
-    """Rows of a table by the name or path of a clip, with or without ending; a bare file name fits where it is unique.
+    """Rows of a table by the name or path of a clip, with or without ending; a bare file name fits where it
+    is unique.
 
     `bare` counts how many recordings of the source have a bare name.
     """
@@ -129,7 +135,8 @@ class TableTags(Tags):
     def find(self, clip: Clip) -> Cells | None:
         name, path = same_text(clip.recording or clip.name), same_text(clip.source)
         stem = PurePosixPath(path).with_suffix("").as_posix() if path else name
-        # A file with one clip is meant by its path and by its name alike; a clip among several goes before its file.
+        # A file with one clip is meant by its path and by its name alike; a clip among several goes before
+        # its file.
         levels = [{name, path, stem}] if stem == name else [{name}, {path, stem}]
         if clip.recording:
             levels.insert(0, {same_text(clip.name)})
@@ -150,7 +157,9 @@ class TableTags(Tags):
         first, *others = ({column: cells[row] for column, cells in self.columns.items()} for row in rows)
         if any(other != first for other in others):
             said = " and ".join(f"'{self.keys[row]}'" for row in rows)
-            raise problem(self.origin, "", f"rows {said} say different things about clip '{clip.name}'", "keep one")
+            raise problem(
+                self.origin, "", f"rows {said} say different things about clip '{clip.name}'", "keep one"
+            )
         self.used.update(rows)
         return first
 
@@ -192,15 +201,19 @@ def _few(names: Sequence[str]) -> str:
 
 
 def table_tags(path: Path, source: Path) -> TableTags | EventTags:
-    """Read a table with a column `name` or `path` and further ones such as `label`, `subject` or `camera`, or one of events.
+    """Read a table with a column `name` or `path` and further ones such as `label`, `subject` or `camera`, or
+    one of events.
 
-    `source` is the store, file or folder whose clips the rows are about; it tells which bare names are unique.
+    `source` is the store, file or folder whose clips the rows are about; it tells which bare names are
+    unique.
     """
     if not path.is_file():
         remedy = "give a CSV file with the columns name (or path), label, subject, …"
         raise InputError(f"there is no table '{path}'; {remedy}")
     table = read_plain_table(path)
-    if all(column in table.columns for column in COLUMNS):  # rows are stretches of recordings rather than clips
+    if all(
+        column in table.columns for column in COLUMNS
+    ):  # rows are stretches of recordings rather than clips
         return event_tags(table)
     key = next((column for column in _KEYS if column in table.columns), None)
     if key is None:
@@ -221,13 +234,18 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
         if name in rows:
             raise problem(path, table.where(row, key), f"'{cell}' comes twice", "keep one row per clip")
         rows[name] = row
-    cells = {name: tuple("" if c in _NOTHING else c for c in table.columns[given]) for given, name in columns.items()}
+    cells = {
+        name: tuple("" if c in _NOTHING else c for c in table.columns[given])
+        for given, name in columns.items()
+    }
     with excluding_files(path):
         return TableTags(path, table.columns[key], cells, rows, _bare_names(source, store))
 
 
 def _bare_names(source: Path, store: bool) -> Counter[str]:
-    """How many recordings have a bare name: files with and without ending, and folders (some recordings are folders)."""
+    """How many recordings have a bare name: files with and without ending, and folders (some recordings are
+    folders).
+    """
     if store:
         opened = open_store(source)
         recordings = opened.columns["recording"] if opened.timed else opened.names
@@ -247,7 +265,8 @@ def path_tags(pattern: str, source: Path) -> PathTags:
     fields = [field for field, *_ in _FIELD.findall(pattern) if field]
     if not fields or not all(field.isidentifier() for field in fields) or len(set(fields)) != len(fields):
         raise InputError(
-            f"the path pattern '{pattern}' names no column, or one twice; write it like '{{subject}}/{{label}}/*.bvh'"
+            f"the path pattern '{pattern}' names no column, or one twice; write it like"
+            " '{subject}/{label}/*.bvh'"
         )
     columns = _renamed(fields, Path(pattern))
     position, parts = 0, []
@@ -267,7 +286,9 @@ def path_tags(pattern: str, source: Path) -> PathTags:
                 values.setdefault(column, set()).add(cell)
     if not values:
         example = f"; the first file is '{files[0]}'" if files else ""
-        raise InputError(f"the path pattern '{pattern}' fits no file below '{source}'{example}; correct the pattern")
+        raise InputError(
+            f"the path pattern '{pattern}' fits no file below '{source}'{example}; correct the pattern"
+        )
     return PathTags(pattern, expression, values)
 
 
@@ -306,7 +327,11 @@ class Tagger:
             elif column != "label" and kind is not int:
                 extra[f"{column}_name"] = cells.get(column, "")
         numbers: dict[str, Any] = {
-            column: int(cells[column]) if self._kinds[column] is int else self.columns[column].index(cells[column])
+            column: (
+                int(cells[column])
+                if self._kinds[column] is int
+                else self.columns[column].index(cells[column])
+            )
             for column in ("subject", "camera")
             if column in cells
         }
@@ -320,13 +345,16 @@ class Tagger:
         rows = [note for source in self.sources for note in source.notes()]
         if self.missed and not self.found:
             raise InputError(
-                f"{where} fits no clip (the first clip is called '{self.missed[0]}'), nothing was written; use names or "
-                "paths below the source" + (f": {rows[0]}" if rows else "")
+                f"{where} fits no clip (the first clip is called '{self.missed[0]}'), nothing was written;"
+                " use names or paths below the source" + (f": {rows[0]}" if rows else "")
             )
         if not self.missed:
             return rows
         total = self.found + len(self.missed)
-        return [f"{len(self.missed)} of {total} clips are not in {where}, the first is '{self.missed[0]}'", *rows]
+        return [
+            f"{len(self.missed)} of {total} clips are not in {where}, the first is '{self.missed[0]}'",
+            *rows,
+        ]
 
 
 def make_tagger(source: Path, table: Path | None, pattern: str | None) -> Tagger | None:
@@ -344,7 +372,9 @@ def _renamed(columns: Iterable[str], path: Path) -> dict[str, str]:
     renamed = {column: _WORDS.get(column.lower(), column.lower()) for column in columns}
     for column, name in renamed.items():
         if name in _OWN or not name:
-            raise problem(path, "", f"column '{column}' is one that halp fills itself", "rename it or leave it out")
+            raise problem(
+                path, "", f"column '{column}' is one that halp fills itself", "rename it or leave it out"
+            )
     if len(set(renamed.values())) != len(renamed):
         raise problem(path, "", "two columns mean the same", f"keep one of {', '.join(renamed)}")
     return renamed

@@ -1,4 +1,6 @@
-"""What the readers of text and JSON share: tables of numbers, checked coordinates, one wording for everything wrong."""
+"""What the readers of text and JSON share: tables of numbers, checked coordinates, one wording for everything
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from halp.data.source_files import MIB, head, read_text, remembered
 
 Floats = npt.NDArray[np.float64]
 
-# Metres, millimetres and pixels all stay far below; what is larger would only overflow later, where nobody sees why.
+# Metres, millimetres and pixels all stay far below; what is larger would only overflow later, where nobody
+# sees why.
 LARGEST = 1e7
 LONGEST_NAME = 200
 MOST_CELLS = 2**28
@@ -54,9 +57,13 @@ def number(text: str, path: Path, where: str) -> float:
     try:
         value = float("nothing" if "_" in text else text)  # Python takes 1_0 for 10, nobody else does
     except ValueError:
-        raise problem(path, where, f"{shown(text)} is not a number", "correct it or leave this clip out") from None
+        raise problem(
+            path, where, f"{shown(text)} is not a number", "correct it or leave this clip out"
+        ) from None
     if not math.isfinite(value):
-        raise problem(path, where, f"{shown(text)} is not a finite number", "fill the gap or leave this clip out")
+        raise problem(
+            path, where, f"{shown(text)} is not a finite number", "fill the gap or leave this clip out"
+        )
     return value
 
 
@@ -90,7 +97,8 @@ def are_whole(values: Iterable[str]) -> bool:
 
 
 def class_count(labels: Iterable[object], clips: int) -> int:
-    """How many classes the labels of `clips` clips speak of; labels that are too large to be class numbers do not count.
+    """How many classes the labels of `clips` clips speak of; labels that are too large to be class numbers do
+    not count.
 
     >>> class_count([0, 4, "walk", 2_000_000_000], clips=4)
     5
@@ -101,7 +109,9 @@ def class_count(labels: Iterable[object], clips: int) -> int:
 
 
 def number_table(path: Path, text: str, columns: int, meaning: str) -> Floats:
-    """Numbers separated by spaces or tabs, `columns` on every line `(lines, columns)`; empty lines are passed over."""
+    """Numbers separated by spaces or tabs, `columns` on every line `(lines, columns)`; empty lines are passed
+    over.
+    """
     lines = text.split("\n")
     rows = [(at, words) for at, words in enumerate(map(str.split, lines), start=1) if words]
     if not rows:
@@ -121,7 +131,10 @@ def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str
         array = np.array(value, dtype=np.float64)
     except (ValueError, TypeError, OverflowError, RecursionError):
         raise problem(
-            path, where, "it holds something else than evenly nested lists of numbers", "correct it or leave it out"
+            path,
+            where,
+            "it holds something else than evenly nested lists of numbers",
+            "correct it or leave it out",
         ) from None
     if array.ndim != len(shape) or any(want not in (None, size) for want, size in zip(shape, array.shape)):
         wanted = " x ".join("any" if size is None else str(size) for size in shape)
@@ -131,15 +144,20 @@ def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str
 
 
 def as_floats(array: npt.NDArray[Any]) -> Floats:
-    """Numbers of any kind as float64; bytes that are not a number become NaN or infinite without a warning."""
+    """Numbers of any kind as float64; bytes that are not a number become NaN or infinite without a
+    warning.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(array, dtype=np.float64)
 
 
 def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: str = "frame") -> Frames:
-    """Coordinates as float32; the first that is not finite or too large to be a place is named by its index."""
+    """Coordinates as float32; the first that is not finite or too large to be a place is named by its
+    index.
+    """
     if array.dtype not in (np.float32, np.float64):
-        # The bound does not fit into half floats, and whole numbers have no absolute value of their lowest one.
+        # The bound does not fit into half floats, and whole numbers have no absolute value of their lowest
+        # one.
         with np.errstate(over="ignore"):
             array = array.astype(np.float64)
     wrong = ~(np.abs(array) <= LARGEST)
@@ -158,8 +176,8 @@ def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: s
 def places_in_time(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
     """The place of every frame number and how many places there are.
 
-    Where numbers follow a fixed step with some left out, as of frames with nobody, those keep their place; numbers without
-    such a step, as of clocks, only tell the order.
+    Where numbers follow a fixed step with some left out, as of frames with nobody, those keep their place;
+    numbers without such a step, as of clocks, only tell the order.
 
     >>> places_in_time(np.array([10, 12, 18]))
     (array([0, 1, 4]), 5)
@@ -176,7 +194,9 @@ def places_in_time(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64
 
 
 def checked_scores(array: npt.NDArray[Any], path: Path, where: str = "") -> Floats:
-    """Scores of joints; one that is not given (NaN) vouches for nothing and is 0, an infinite one is an error."""
+    """Scores of joints; one that is not given (NaN) vouches for nothing and is 0, an infinite one is an
+    error.
+    """
     if np.isinf(array).any():
         raise problem(path, where, "a score is infinite", "correct it or leave this clip out")
     return np.where(np.isnan(array), 0.0, array)
@@ -187,12 +207,18 @@ def safe_name(name: object, path: Path, where: str) -> str:
     text = str(name).strip() if isinstance(name, str | int) else ""
     parts = text.replace("\\", "/").split("/")
     if not text or len(text) > LONGEST_NAME or not text.isprintable() or parts[0] == "" or ".." in parts:
-        raise problem(path, where, f"{shown(text or name)} cannot name a clip", "use a short plain name without '..'")
+        raise problem(
+            path, where, f"{shown(text or name)} cannot name a clip", "use a short plain name without '..'"
+        )
     return text
 
 
-def mask_low_scores(frames: Frames, scores: npt.NDArray[Any], min_score: float) -> tuple[Frames, tuple[str, ...]]:
-    """Joints whose score is 0 or below the threshold become zeros, that is, missing: `(…, V, C)` and `(…, V)`."""
+def mask_low_scores(
+    frames: Frames, scores: npt.NDArray[Any], min_score: float
+) -> tuple[Frames, tuple[str, ...]]:
+    """Joints whose score is 0 or below the threshold become zeros, that is, missing: `(…, V, C)` and `(…,
+    V)`.
+    """
     unsure = (scores <= 0) | (scores < min_score)
     lost = int((unsure & (frames != 0).any(axis=-1)).sum())
     kept = np.where(unsure[..., None], np.float32(0), frames)
@@ -242,7 +268,9 @@ class Table:
         if self.decimal_comma:
             cells = tuple(map(point_number, cells))
         try:
-            values = np.fromiter(map(float, (cell or "nan" for cell in cells) if "" in cells else cells), np.float64)
+            values = np.fromiter(
+                map(float, (cell or "nan" for cell in cells) if "" in cells else cells), np.float64
+            )
         except ValueError:
             for at, cell in enumerate(cells):
                 if cell:
@@ -252,7 +280,10 @@ class Table:
             if cells[row]:
                 fault = f"{shown(cells[row])} is not a place"
                 raise problem(
-                    self.path, self.where(int(row), column), fault, "correct it, or leave a missing cell empty"
+                    self.path,
+                    self.where(int(row), column),
+                    fault,
+                    "correct it, or leave a missing cell empty",
                 )
         return values
 
@@ -260,7 +291,10 @@ class Table:
         """A column of whole numbers, none missing."""
         cells = self.columns[column]
         return np.array(
-            [whole_number(_as_number(cell), self.path, self.where(row, column)) for row, cell in enumerate(cells)],
+            [
+                whole_number(_as_number(cell), self.path, self.where(row, column))
+                for row, cell in enumerate(cells)
+            ],
             dtype=np.int64,
         )
 
@@ -303,7 +337,9 @@ def csv_rows(path: Path, separators: str = ",") -> tuple[list[list[str]], list[i
     text = read_text(path)
     rows: list[list[str]] = []
     lines: list[int] = []
-    reader = csv.reader(text.split("\n"), delimiter=_separator(text.partition("\n")[0], separators), strict=True)
+    reader = csv.reader(
+        text.split("\n"), delimiter=_separator(text.partition("\n")[0], separators), strict=True
+    )
     try:
         for row in reader:
             cells = list(map(str.strip, row))
@@ -325,7 +361,8 @@ def _separator(first_line: str, separators: str) -> str:
 def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
     """A CSV file with a header line, or with the one given; the separator is a comma, a semicolon or a tab.
 
-    The last file is remembered for as long as it does not change: its rows, labels and layout are asked for one by one.
+    The last file is remembered for as long as it does not change: its rows, labels and layout are asked for
+    one by one.
     """
     rows, lines = csv_rows(path, ",;\t")
     if header:
@@ -343,6 +380,10 @@ def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
 
 
 def read_plain_table(path: Path) -> Table:
-    """As `read_table`, of a table that a spreadsheet or halp wrote: without the guard of cells against formulas."""
+    """As `read_table`, of a table that a spreadsheet or halp wrote: without the guard of cells against
+    formulas.
+    """
     table = read_table(path)
-    return replace(table, columns={name: tuple(map(plain_cell, cells)) for name, cells in table.columns.items()})
+    return replace(
+        table, columns={name: tuple(map(plain_cell, cells)) for name, cells in table.columns.items()}
+    )

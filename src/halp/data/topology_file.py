@@ -1,4 +1,5 @@
-"""A topology of one's own from a small TOML file: joints, bones, and which joints are the centre and the axes.
+"""A topology of one's own from a small TOML file: joints, bones, and which joints are the centre and the
+axes.
 
 ```toml
 name = "rat"
@@ -34,14 +35,18 @@ def find_topology(name: str | Topology) -> Topology:
 
 
 def read_topology(path: Path) -> Topology:
-    """The topology that a TOML file describes; joints are known by halp's spelling of their names (`hip_left`)."""
+    """The topology that a TOML file describes; joints are known by halp's spelling of their names
+    (`hip_left`).
+    """
     # Loaded here, because listing formats imports this module and has no use for TOML.
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     text = read_text(path, MIB)
     if text.count('"') + text.count("'") > _MOST_QUOTES:
-        raise InputError(f"'{path}' names far more joints than the {_MOST_JOINTS} that a skeleton may have; shorten it")
+        raise InputError(
+            f"'{path}' names far more joints than the {_MOST_JOINTS} that a skeleton may have; shorten it"
+        )
     try:
         data: dict[str, Any] = tomlkit.parse(text).unwrap()
     except TOMLKitError as error:
@@ -79,6 +84,13 @@ def _texts(path: Path, data: dict[str, Any], field: str, *, required: bool = Fal
     """A list of joint names, none of them twice."""
     values = data.get(field, [])
     sound = isinstance(values, list) and all(isinstance(value, str) and value.strip() for value in values)
-    if not sound or len(set(values)) != len(values) or len(values) > _MOST_JOINTS or (required and not values):
-        raise InputError(f'\'{path}\': {field} must be a list of different joint names, such as ["head", "neck"]')
+    if (
+        not sound
+        or len(set(values)) != len(values)
+        or len(values) > _MOST_JOINTS
+        or (required and not values)
+    ):
+        raise InputError(
+            f'\'{path}\': {field} must be a list of different joint names, such as ["head", "neck"]'
+        )
     return list(values)

@@ -17,7 +17,9 @@ _RATE = 30.0  # frames per second that pose files are taken to have, for how far
 
 @dataclass
 class Detection:
-    """One person in one frame: joints `(V, C)`, zeros where missing; `identity` is a tracker's number, -1 without one."""
+    """One person in one frame: joints `(V, C)`, zeros where missing; `identity` is a tracker's number, -1
+    without one.
+    """
 
     joints: Frames
     score: float = 1.0
@@ -27,7 +29,8 @@ class Detection:
 def follow(
     detections: Sequence[Sequence[Detection]], persons: int, joints: int, dimensions: int
 ) -> tuple[Frames, tuple[str, ...]]:
-    """Join the detections of T frames to at most `persons` tracks `(T, P, V, C)`, the longest first, and say what was left out.
+    """Join the detections of T frames to at most `persons` tracks `(T, P, V, C)`, the longest first, and say
+    what was left out.
 
     A tracker's own identity decides if there is one; otherwise people are tracked over the whole recording
     (`halp.data.tracks`).
@@ -35,7 +38,9 @@ def follow(
     known: dict[int, list[tuple[int, Frames]]] = {}
     loose: list[tuple[int, Frames]] = []
     for time, frame in enumerate(detections):
-        people = sorted((person for person in frame if person.joints.any()), key=lambda person: -person.score)[:CROWD]
+        people = sorted(
+            (person for person in frame if person.joints.any()), key=lambda person: -person.score
+        )[:CROWD]
         for person in people:
             own = known.setdefault(person.identity, []) if person.identity >= 0 else loose
             if own is loose or not own or own[-1][0] != time:  # an identity is in one place at a time
@@ -45,7 +50,9 @@ def follow(
     tracks = list(known.values())
     if loose:
         times = np.arange(len(detections)) / _RATE
-        found = Detections(times, np.array([time for time, _ in loose]), np.stack([body for _, body in loose]))
+        found = Detections(
+            times, np.array([time for time, _ in loose]), np.stack([body for _, body in loose])
+        )
         tracks += [[loose[row] for row in rows] for rows in track_people(found)]
     tracks.sort(key=lambda track: (-len(track), track[0][0]))
     frames = np.zeros((len(detections), persons, joints, dimensions), dtype=np.float32)

@@ -1,8 +1,9 @@
 """Who is who in a video: detections of single frames joined to one track per person over the whole recording.
 
-First, detections of neighbouring frames are joined to pieces that are beyond doubt; where two people are so close that they
-could be exchanged, a piece ends. Then all pieces are linked at once, through gaps and cuts, so that the sum of costs over the
-whole recording is least. A cost weighs place and speed, size, pose and, if it is known, the colour of the clothes.
+First, detections of neighbouring frames are joined to pieces that are beyond doubt; where two people are so
+close that they could be exchanged, a piece ends. Then all pieces are linked at once, through gaps and cuts,
+so that the sum of costs over the whole recording is least. A cost weighs place and speed, size, pose and, if
+it is known, the colour of the clothes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 _OPEN = 0.35  # seconds that a piece waits for its next detection
-_REACH, _SPEED = 0.3, 2.0  # body sizes, and body sizes per second, that a joint may be from where it was expected
+_REACH, _SPEED = (
+    0.3,
+    2.0,
+)  # body sizes, and body sizes per second, that a joint may be from where it was expected
 _CONTESTED = 0.35  # body sizes from the expected place of two people within which they could be exchanged
 _UNLINKED = 9.0  # cost of a piece without a successor
 _ALIKE = 0.3  # usual distance of two histograms of one person, as light and background change
@@ -30,15 +34,18 @@ _NEAR_END = 15  # frames at the end of a piece that tell its size
 _ODD_SIZE = 0.35  # logarithm of a size, relative to the usual one, of a pose that fails
 _CANDIDATES = 40  # successors that a piece may have, nearest in time first
 _OTHER_SCENE = 30.0  # mean difference of pixels, of 255, of two shots
-_CROWD = 30  # more people than this in a frame are a crowd; the surest are kept so that the work stays bounded
+_CROWD = (
+    30  # more people than this in a frame are a crowd; the surest are kept so that the work stays bounded
+)
 
 
 @dataclass(frozen=True)
 class Detections:
-    """People of all frames: times `(T,)` in seconds, the frame `(N,)` of each person in order, and joints `(N, V, C)`.
+    """People of all frames: times `(T,)` in seconds, the frame `(N,)` of each person in order, and joints
+    `(N, V, C)`.
 
-    Missing joints are zeros. `look` `(N, L)` are colour histograms of clothes, all zeros where unknown; `scene` `(T, S)` is
-    every frame, much reduced; `scores` `(N,)` say how sure each detection is, 0 to 1.
+    Missing joints are zeros. `look` `(N, L)` are colour histograms of clothes, all zeros where unknown;
+    `scene` `(T, S)` is every frame, much reduced; `scores` `(N,)` say how sure each detection is, 0 to 1.
     """
 
     times: Floats
@@ -76,7 +83,9 @@ def track_people(found: Detections) -> list[Rows]:
     if _is_alone(found, geometry):
         return [np.arange(len(found.frame))]
     pieces = _pieces(found, geometry)
-    weak = [piece for piece in pieces if _is_weak(piece, found)]  # often false: they join when the others are linked
+    weak = [
+        piece for piece in pieces if _is_weak(piece, found)
+    ]  # often false: they join when the others are linked
     strong = [piece for piece in pieces if not _is_weak(piece, found)]
     pieces = _absorbed(_linked_until_stable(strong, found, geometry), weak, found, geometry)
     pieces = _linked_until_stable(pieces, found, geometry)
@@ -85,7 +94,9 @@ def track_people(found: Detections) -> list[Rows]:
 
 
 def _is_alone(found: Detections, geometry: _Geometry) -> bool:
-    """Whether nobody is ever beside, or farther than a body from, the person before: then there is nothing to assign."""
+    """Whether nobody is ever beside, or farther than a body from, the person before: then there is nothing to
+    assign.
+    """
     rows, frames = np.arange(len(found.frame)), found.frame
     grown = np.abs(np.diff(np.log(geometry.size))) > _OTHER_SIZE
     if (np.diff(frames) == 0).any() or grown.any() or found.cut(frames[1:], frames[:-1]).any():
@@ -99,11 +110,17 @@ def _is_alone(found: Detections, geometry: _Geometry) -> bool:
 
 
 def _is_weak(piece: _Piece, found: Detections) -> bool:
-    return len(piece.rows) < _BRIEF or (found.scores is not None and float(found.scores[piece.rows].mean()) < _WEAK)
+    return len(piece.rows) < _BRIEF or (
+        found.scores is not None and float(found.scores[piece.rows].mean()) < _WEAK
+    )
 
 
-def _absorbed(tracks: list[_Piece], weak: Sequence[_Piece], found: Detections, geometry: _Geometry) -> list[_Piece]:
-    """Tracks with the weak pieces that fill a gap of one of them; weak pieces that fit nowhere are added as they are."""
+def _absorbed(
+    tracks: list[_Piece], weak: Sequence[_Piece], found: Detections, geometry: _Geometry
+) -> list[_Piece]:
+    """Tracks with the weak pieces that fill a gap of one of them; weak pieces that fit nowhere are added as
+    they are.
+    """
     left = []
     for piece in weak:
         costs = [_gap_cost(track, piece, found, geometry) for track in tracks]
@@ -116,7 +133,9 @@ def _absorbed(tracks: list[_Piece], weak: Sequence[_Piece], found: Detections, g
 
 
 def _gap_cost(track: _Piece, piece: _Piece, found: Detections, geometry: _Geometry) -> float:
-    """Cost of a piece in a gap of a track: the mean of its links to what is before and after; infinite if there is no gap."""
+    """Cost of a piece in a gap of a track: the mean of its links to what is before and after; infinite if
+    there is no gap.
+    """
     at = int(np.searchsorted(track.rows, piece.rows[0]))
     before, after = track.rows[:at], track.rows[at:]
     frames = found.frame
@@ -153,7 +172,9 @@ class _Geometry:
         self.time = found.times[found.frame]
 
     def apart(self, one: Rows, other: Rows, move: Floats) -> Floats:
-        """Mean distance `(…)` of joints of rows `one` moved by `move` from those of `other`, in sizes of the larger body."""
+        """Mean distance `(…)` of joints of rows `one` moved by `move` from those of `other`, in sizes of the
+        larger body.
+        """
         shift = (self.middle[one] + move - self.middle[other])[..., None, :]
         size = np.maximum(self.size[one], self.size[other])
         first, second = (self.pose[rows] * self.size[rows][..., None, None] for rows in (one, other))
@@ -192,14 +213,20 @@ def _pieces(found: Detections, geometry: _Geometry) -> list[_Piece]:
                 contested = bool(near[:, column].sum() > 1 or near[place].sum() > 1)
                 taken.add(row)
                 if contested == piece.contested:
-                    speed = (geometry.middle[row] - geometry.middle[piece.rows[-1]]) / max(passed[place], 1e-3)
+                    speed = (geometry.middle[row] - geometry.middle[piece.rows[-1]]) / max(
+                        passed[place], 1e-3
+                    )
                     piece.step = 0.7 * piece.step + 0.3 * speed
                     piece.rows.append(row)
                 else:
                     active = [other for other in active if other is not piece]
                     done.append(piece)
                     active.append(_Piece([row], contested, piece.step.copy()))
-        active += [_Piece([int(row)], False, np.zeros(found.joints.shape[2])) for row in rows if int(row) not in taken]
+        active += [
+            _Piece([int(row)], False, np.zeros(found.joints.shape[2]))
+            for row in rows
+            if int(row) not in taken
+        ]
     return done + active
 
 
@@ -218,7 +245,9 @@ def _linked(pieces: Sequence[_Piece], found: Detections, geometry: _Geometry) ->
     kept = costs < _UNLINKED
     one, other = (np.array(pairs, dtype=np.int64).reshape(-1, 2)[kept]).T
     count = len(pieces)
-    weights = np.concatenate([costs[kept] + 1e-6, np.full(count, _UNLINKED)])  # every piece may also have no successor
+    weights = np.concatenate(
+        [costs[kept] + 1e-6, np.full(count, _UNLINKED)]
+    )  # every piece may also have no successor
     places = (np.concatenate([one, np.arange(count)]), np.concatenate([other, count + np.arange(count)]))
     _, successor = min_weight_full_bipartite_matching(csr_array((weights, places), shape=(count, 2 * count)))
     has_one_before = {int(next_) for next_ in successor if next_ < count}
@@ -229,12 +258,16 @@ def _linked(pieces: Sequence[_Piece], found: Detections, geometry: _Geometry) ->
         chain = [number]
         while successor[chain[-1]] < count:
             chain.append(int(successor[chain[-1]]))
-        joined.append(_Piece([row for link in chain for row in pieces[link].rows], False, pieces[number].step))
+        joined.append(
+            _Piece([row for link in chain for row in pieces[link].rows], False, pieces[number].step)
+        )
     return joined
 
 
 def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geometry: _Geometry) -> Floats:
-    """How unlikely it is that the second piece of each pair `(K, 2)` is the same person as the first, later."""
+    """How unlikely it is that the second piece of each pair `(K, 2)` is the same person as the first,
+    later.
+    """
     first, last = (np.array([_sound_end(part, geometry) for part in parts]) for parts in _ends(pieces))
     speeds = [np.stack([_speed(piece, geometry, side) for piece in pieces]) for side in (1, -1)]
     one, other = pairs.T
@@ -255,7 +288,9 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
     pose = geometry.apart(end, start, way) / 0.25 * np.clip(1 - gap / 0.5, 0, 1)
     looks = _looks(pieces, found)
     unlike, known = _unlike(looks[one], looks[other])
-    alike = np.where(known, np.minimum(unlike / _ALIKE, 2.5) ** 2, np.where(cut, 3.0, 0.0) + 2.0 * np.log1p(gap))
+    alike = np.where(
+        known, np.minimum(unlike / _ALIKE, 2.5) ** 2, np.where(cut, 3.0, 0.0) + 2.0 * np.log1p(gap)
+    )
     cost = np.where(cut, 1.0, np.minimum(place, 5.0) ** 2) + np.minimum(ratio, 4.0) ** 2
     cost += np.where(cut, 0.0, np.minimum(pose, 3.0) ** 2) + alike + 0.3 * np.log1p(gap)
     return np.where(too_far, np.inf, cost)
@@ -263,18 +298,24 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
 
 def _ends(pieces: Sequence[_Piece]) -> tuple[list[list[int]], list[list[int]]]:
     """The first rows of every piece, and the last ones, both from the end inwards."""
-    return [piece.rows[:_NEAR_END] for piece in pieces], [piece.rows[: -_NEAR_END - 1 : -1] for piece in pieces]
+    return [piece.rows[:_NEAR_END] for piece in pieces], [
+        piece.rows[: -_NEAR_END - 1 : -1] for piece in pieces
+    ]
 
 
 def _sound_end(rows: Sequence[int], geometry: _Geometry) -> int:
-    """The first of some rows whose body has the usual size among them: poses often fail just before a person is lost."""
+    """The first of some rows whose body has the usual size among them: poses often fail just before a person
+    is lost.
+    """
     sizes = geometry.size[rows]
     usual = np.abs(np.log(sizes / np.median(sizes))) < _ODD_SIZE
     return int(rows[int(usual.argmax())])
 
 
 def _speed(piece: _Piece, geometry: _Geometry, side: int) -> Floats:
-    """Mean speed over the first (1) or last (-1) third of a second of a piece; that of following where it is a single frame."""
+    """Mean speed over the first (1) or last (-1) third of a second of a piece; that of following where it is
+    a single frame.
+    """
     rows = np.array(piece.rows[:30] if side == 1 else piece.rows[-30:])
     times = geometry.time[rows]
     near = rows[np.abs(times - (times[0] if side == 1 else times[-1])) <= 0.35]
@@ -286,7 +327,9 @@ def _looks(pieces: Sequence[_Piece], found: Detections) -> Floats:
     """Mean histogram `(pieces, L)` of every piece; zeros where it is not known."""
     if found.look is None or not found.look.shape[1]:
         return np.zeros((len(pieces), 0))
-    return np.stack([found.look[piece.rows[:: max(1, len(piece.rows) // 50)]].mean(axis=0) for piece in pieces])
+    return np.stack(
+        [found.look[piece.rows[:: max(1, len(piece.rows) // 50)]].mean(axis=0) for piece in pieces]
+    )
 
 
 def _unlike(one: Floats, other: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:

@@ -1,4 +1,6 @@
-"""Windows of long recordings: where they start and end, and which span of which recording a clip of a store is."""
+"""Windows of long recordings: where they start and end, and which span of which recording a clip of a store
+is.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ def cut_windows(
 ) -> list[tuple[int, int]]:
     """Start and end (exclusive), in frames, of windows over a recording.
 
-    Windows start at multiples of the stride (the window itself unless said otherwise) and all have the same length. Where
-    the last frames would be left over, one more window ends with the recording. A shorter recording is one window.
+    Windows start at multiples of the stride (the window itself unless said otherwise) and all have the same
+    length. Where the last frames would be left over, one more window ends with the recording. A shorter
+    recording is one window.
 
     >>> cut_windows(100, 10.0, 4.0, 2.0)
     [(0, 40), (20, 60), (40, 80), (60, 100)]
@@ -46,7 +49,9 @@ def cut_windows(
     # Each start is rounded on its own, so that rounding does not add up over a long recording.
     count = int((length_frames - width) / (stride_seconds * fps) + 1e-9) + 1
     if count > length_frames:
-        raise InputError(f"a stride of {stride_seconds:g} s is shorter than a frame at {fps:g} frames per second")
+        raise InputError(
+            f"a stride of {stride_seconds:g} s is shorter than a frame at {fps:g} frames per second"
+        )
     starts = [round(number * stride_seconds * fps) for number in range(count)]
     starts = [start for start in starts if start + width <= length_frames]
     if starts[-1] + width < length_frames:
@@ -56,7 +61,8 @@ def cut_windows(
 
 @dataclass(frozen=True)
 class WindowSettings(CheckedSettings):
-    """How recordings are cut: seconds of a window and between two starts, and the frame rate where a file tells none.
+    """How recordings are cut: seconds of a window and between two starts, and the frame rate where a file
+    tells none.
 
     `fps` replaces what a file says. Without `window` a recording stays whole.
     """
@@ -79,8 +85,8 @@ class WindowSettings(CheckedSettings):
         clip = clip.restored()
         if fps <= 0:
             raise InputError(
-                f"recording '{clip.name}' does not state its frame rate, so a window in seconds cannot be cut; "
-                "give it with --fps"
+                f"recording '{clip.name}' does not state its frame rate, so a window in seconds cannot be"
+                " cut; give it with --fps"
             )
         recording = clip.recording or clip.name
         return [
@@ -111,7 +117,9 @@ def span_columns(clip: Clip) -> dict[str, int | float | str]:
 
 @dataclass(frozen=True)
 class Spans:
-    """For every clip its recording, start and end in seconds, and frames per second (-1: not known, times are frames)."""
+    """For every clip its recording, start and end in seconds, and frames per second (-1: not known, times are
+    frames).
+    """
 
     recording: npt.NDArray[np.str_]
     start: npt.NDArray[np.float64]
@@ -131,15 +139,20 @@ def spans(store: Store, fps: float | None = None) -> Spans:
     if not store.timed:
         return Spans(store.names, store.starts, end, rates)
     recording, ends = store.columns["recording"], store.columns["end"].astype(np.float64)
-    return Spans(np.where(recording == "", store.names, recording), store.starts, np.where(ends > 0, ends, end), rates)
+    return Spans(
+        np.where(recording == "", store.names, recording), store.starts, np.where(ends > 0, ends, end), rates
+    )
 
 
 def squeeze_warning(lengths: Sequence[int] | npt.NDArray[Any], frames: int) -> str | None:
-    """A sentence where recordings (lengths in frames) are much longer than the `frames` an encoder reads of a clip, or None."""
+    """A sentence where recordings (lengths in frames) are much longer than the `frames` an encoder reads of a
+    clip, or None.
+    """
     long = [int(length) for length in lengths if length > _FRAMES_READ * frames]
     if not long:
         return None
     return (
-        f"{len(long)} of {len(lengths)} recordings are much longer than what the encoder was trained on (up to {max(long)} "
-        f"frames; the encoder reads {frames}): each is squeezed into one vector; cut them with --window SECONDS --stride SECONDS"
+        f"{len(long)} of {len(lengths)} recordings are much longer than what the encoder was trained on (up"
+        f" to {max(long)} frames; the encoder reads {frames}): each is squeezed into one vector; cut them"
+        " with --window SECONDS --stride SECONDS"
     )

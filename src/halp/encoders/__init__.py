@@ -1,4 +1,6 @@
-"""Encoders: joint clips `(B, T, P, V, C)` → features `(B, F)`, by name in a registry, each with settings of its own."""
+"""Encoders: joint clips `(B, T, P, V, C)` → features `(B, F)`, by name in a registry, each with settings of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,28 @@ from halp.skeleton import Topology
 from halp.skeleton.streams import split_stream
 
 ENCODERS: Registry[Entry] = Registry("encoder", Entry)
-#: `@register_encoder("name", Settings)` over `build(settings, topology, persons) → nn.Module` with `output_size`
+#: `@register_encoder("name", Settings)` over `build(settings, topology, persons) → nn.Module` with
+#: `output_size`
 register_encoder = ENCODERS.register
 
 
 def check_joints(clips: Tensor, joints: int, coordinates: int) -> torch.Size:
-    """The shape `(B, T, P, V, C)` of clips, which need as many joints and coordinates as the encoder reads."""
+    """The shape `(B, T, P, V, C)` of clips, which need as many joints and coordinates as the encoder
+    reads.
+    """
     if clips.shape[3:] != (joints, coordinates):
         raise InputError(
-            f"the encoder reads {joints} joints with {coordinates} coordinates; clips of shape {tuple(clips.shape)} "
-            f"have {clips.shape[3]} with {clips.shape[4]}; was it trained on another topology?"
+            f"the encoder reads {joints} joints with {coordinates} coordinates; clips of shape"
+            f" {tuple(clips.shape)} have {clips.shape[3]} with {clips.shape[4]}; was it trained on another"
+            " topology?"
         )
     return clips.shape
 
 
 @dataclass(frozen=True, init=False)
 class EncoderSettings:
-    """The encoder that a recipe chooses: its registered name, and settings that it has; anything else is refused.
+    """The encoder that a recipe chooses: its registered name, and settings that it has; anything else is
+    refused.
 
     >>> import halp.encoders
     >>> EncoderSettings("gru", hidden=8).hidden
@@ -101,13 +108,17 @@ def build_encoder(settings: EncoderSettings, topology: Topology, persons: int) -
     return ENCODERS[settings.name].build(settings.settings, topology, persons)
 
 
-def encoder_of(stream: str, default: EncoderSettings, labelled: Mapping[str, EncoderSettings]) -> EncoderSettings:
-    """Settings of a representation's encoder: `joint` has the default, `joint@stgcn` the one labelled `stgcn`."""
+def encoder_of(
+    stream: str, default: EncoderSettings, labelled: Mapping[str, EncoderSettings]
+) -> EncoderSettings:
+    """Settings of a representation's encoder: `joint` has the default, `joint@stgcn` the one labelled
+    `stgcn`.
+    """
     _, label = split_stream(stream)
     if label and label not in labelled:
         raise InputError(
-            f"stream '{stream}' wants encoder '{label}', which is not described; add a section [encoders.{label}] "
-            f"(there are: {', '.join(labelled) or 'none'})"
+            f"stream '{stream}' wants encoder '{label}', which is not described; add a section"
+            f" [encoders.{label}] (there are: {', '.join(labelled) or 'none'})"
         )
     return labelled[label] if label else default
 
@@ -115,18 +126,22 @@ def encoder_of(stream: str, default: EncoderSettings, labelled: Mapping[str, Enc
 def require_abilities(encoder: Any, name: str, needed: Sequence[str], why: str) -> None:
     """Refuse an encoder that lacks something which a method works on, whatever it is called.
 
-    Encoders with a feature map before pooling have `sequence(clips)` and `pool(map)`; if it is a sequence of frames
+    Encoders with a feature map before pooling have `sequence(clips)` and `pool(map)`; if it is a sequence of
+    frames
     `(B, T, frame_size)`, also `frame_size`.
     """
     lacking = [ability for ability in needed if not hasattr(encoder, ability)]
     if lacking:
         raise InputError(
-            f"{why}, and encoder '{name}' has no {' and no '.join(map(repr, lacking))}; choose an encoder that does"
+            f"{why}, and encoder '{name}' has no {' and no '.join(map(repr, lacking))}; choose an encoder"
+            " that does"
         )
 
 
 def centre_joint(topology: Topology) -> int:
-    """Index of the joint that stands for the place of the body: the topology's centre, else its first root."""
+    """Index of the joint that stands for the place of the body: the topology's centre, else its first
+    root.
+    """
     if topology.centre:
         return topology.index(topology.centre)
     return next(joint for joint, parent in enumerate(topology.parents) if joint == parent)
@@ -137,4 +152,12 @@ def has_setting(encoder: str, name: str) -> bool:
     return name in field_types(ENCODERS[encoder].settings)
 
 
-from halp.encoders import branches, fusion, gru, kernel_fusion, lifted, stgcn, transformer  # noqa: E402, F401  (they register)
+from halp.encoders import (  # noqa: E402, F401  (they register)
+    branches,
+    fusion,
+    gru,
+    kernel_fusion,
+    lifted,
+    stgcn,
+    transformer,
+)

@@ -1,7 +1,9 @@
-"""The kernel-fusion encoder on the CPU without gradients: numbers of many bodies side by side, one row per channel and frame.
+"""The kernel-fusion encoder on the CPU without gradients: numbers of many bodies side by side, one row per
+channel and frame.
 
-A shift in time is a shift by whole rows, a sum of channels is a sum of rows, and the gates of a GRU are blocks of rows, so
-that every operation runs over memory in order: about twice as fast as channels last, and equal to it to rounding.
+A shift in time is a shift by whole rows, a sum of channels is a sum of rows, and the gates of a GRU are
+blocks of rows, so that every operation runs over memory in order: about twice as fast as channels last, and
+equal to it to rounding.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ CHUNK = 8  # frames whose gates are computed at once
 
 
 def can_use_row_kernels(x: Tensor) -> bool:
-    """Whether rows compute what a graph of torch operations would: no gradients, no other device, no export."""
+    """Whether rows compute what a graph of torch operations would: no gradients, no other device, no
+    export.
+    """
     exported = torch.compiler.is_exporting() or torch.jit.is_tracing() or torch.compiler.is_compiling()
     plain = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     return plain and not exported and not torch.is_grad_enabled()
@@ -50,16 +54,22 @@ def write_streams(out: Tensor, x: Tensor, parents: Sequence[int], geometry: Geom
         torch.sum(spare[:joint], 1, out=squares[row : row + joint])
         row += joint
     later, earlier = geometry.pairs[1], geometry.pairs[0]
-    torch.index_select(squares, 0, later * (later - 1) // 2 + earlier, out=distances).clamp_min_(1e-12).sqrt_()
+    torch.index_select(squares, 0, later * (later - 1) // 2 + earlier, out=distances).clamp_min_(
+        1e-12
+    ).sqrt_()
     ends, row = bones.view_as(x)[geometry.bones], 0
     ends /= torch.sum(torch.square(ends), 1, keepdim=True).sqrt_().clamp_min_(1e-12)
     for bone in range(len(ends) - 1):  # and every bone after it
         others = len(ends) - 1 - bone
-        torch.sum(torch.mul(ends[bone], ends[bone + 1 :], out=spare[:others]), 1, out=cosines[row : row + others])
+        torch.sum(
+            torch.mul(ends[bone], ends[bone + 1 :], out=spare[:others]), 1, out=cosines[row : row + others]
+        )
         row += others
 
 
-TILE = 32  # bodies or clips: products of matrices round by their size, but not beyond whole tiles of this size
+TILE = (
+    32  # bodies or clips: products of matrices round by their size, but not beyond whole tiles of this size
+)
 
 
 def in_tiles(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
@@ -69,7 +79,9 @@ def in_tiles(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 
 def convolve_rows(x: Tensor, conv: nn.Conv1d) -> Tensor:
-    """A convolution over time that keeps the number of frames, of `(channels, T, B)`: one product per tap, without copies."""
+    """A convolution over time that keeps the number of frames, of `(channels, T, B)`: one product per tap,
+    without copies.
+    """
     _, frames, bodies = x.shape
     rows, taps, (dilation,) = x.flatten(1), conv.weight.unbind(2), conv.dilation
     bias = x.new_zeros(1) if conv.bias is None else conv.bias
@@ -90,7 +102,9 @@ def read_both_ways(grus: Sequence[nn.GRU], x: Tensor) -> Tensor:
     """
     (frames, inputs, bodies), hidden = x.shape, grus[0].hidden_size
     x = torch.cat([x, x.new_ones(frames, 1, bodies)], 1)  # the last input carries the biases
-    parts = [[cast(Tensor, part) for part in (gru.weight_ih_l0, gru.bias_ih_l0, gru.bias_hh_l0)] for gru in grus]
+    parts = [
+        [cast(Tensor, part) for part in (gru.weight_ih_l0, gru.bias_ih_l0, gru.bias_hh_l0)] for gru in grus
+    ]
     from_inputs = []
     for weight, bias, inner_bias in parts:
         bias = torch.cat([inner_bias[: 2 * hidden], inner_bias.new_zeros(hidden)]) + bias
@@ -119,7 +133,9 @@ def read_both_ways(grus: Sequence[nn.GRU], x: Tensor) -> Tensor:
 
 
 class Mixture(NamedTuple):
-    """What the kernels of one dilation read: rows of the channels that each sums, with factors, and shifts of the responses."""
+    """What the kernels of one dilation read: rows of the channels that each sums, with factors, and shifts of
+    the responses.
+    """
 
     channels: Tensor
     first: Tensor
@@ -130,7 +146,8 @@ class Mixture(NamedTuple):
 def mixture(mix: Tensor, factor: Tensor, shift: Tensor, frames: int) -> Mixture:
     """From `mix` `(channels, kernels)`, which is 1 where a kernel reads a channel.
 
-    Shifts are rows like any other: as many channels more as hold one row for each kernel pass through as they are.
+    Shifts are rows like any other: as many channels more as hold one row for each kernel pass through as they
+    are.
     """
     spare = spare_channels(len(shift), frames)
     kernel, channel = mix.T.contiguous().nonzero(as_tuple=True)
@@ -150,8 +167,10 @@ def kernel_sums(
 ) -> tuple[Tensor, Tensor]:
     """Sums over the frames of hardsigmoid and of relu of `factor · response + shift`: twice `(kernels, B)`.
 
-    `table` `(channels, T, B)` ends with the spare channels. There are several kernels for each of the `places` of weights.
-    `spare` `(kernels, T, B)` is written over: memory that is fetched again costs more than what is computed in it.
+    `table` `(channels, T, B)` ends with the spare channels. There are several kernels for each of the
+    `places` of weights.
+    `spare` `(kernels, T, B)` is written over: memory that is fetched again costs more than what is computed
+    in it.
     """
     frames, bodies = table.shape[1:]
     kernels = len(mixture.shifts)
@@ -169,10 +188,14 @@ def _summed(rows: Tensor, chosen: Tensor, first: Tensor, weights: Tensor) -> Ten
 
 
 @functools.lru_cache(maxsize=64)
-def _taps(places: Places, banks: int, length: int, dilation: int, frames: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows, first places and weights of the sums that are responses: per kernel and frame its taps, then the shift.
+def _taps(
+    places: Places, banks: int, length: int, dilation: int, frames: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows, first places and weights of the sums that are responses: per kernel and frame its taps, then the
+    shift.
 
-    Row `kernel · frames + frame` holds the kernel's input there; the shifts of all kernels follow the last of these rows.
+    Row `kernel · frames + frame` holds the kernel's input there; the shifts of all kernels follow the last of
+    these rows.
     """
     kernels = banks * len(places)
     weight = torch.full((kernels, length), -1.0).scatter_(1, torch.tensor(places * banks), 2.0)

@@ -1,8 +1,10 @@
-"""The two-branch encoder: a clip is read as frames and as joints, each by attention; joints are known by their names.
+"""The two-branch encoder: a clip is read as frames and as joints, each by attention; joints are known by
+their names.
 
-Joints, bones and motion go into both branches together (early fusion). No weight depends on the layout: what belongs to a joint
-is a row of a table over all joint names, that is, over body part, side and place in the limb. An encoder trained on one topology
-loads for another one of as many coordinates, and joints of the same name have the same weights there.
+Joints, bones and motion go into both branches together (early fusion). No weight depends on the layout: what
+belongs to a joint is a row of a table over all joint names, that is, over body part, side and place in the
+limb. An encoder trained on one topology loads for another one of as many coordinates, and joints of the same
+name have the same weights there.
 """
 
 from __future__ import annotations
@@ -56,15 +58,20 @@ def name_rows(topology: Topology) -> Tensor:
     rows = {name: row for row, name in enumerate(NAMES)}
     if not rows.keys() & set(topology.joints):
         raise InputError(
-            f"encoder 'branches' knows joints by their names, and topology '{topology.name}' has none that it knows "
-            f"(such as {', '.join(NAMES[:3])}, elbow_left); rename its joints or choose another encoder"
+            f"encoder 'branches' knows joints by their names, and topology '{topology.name}' has none that it"
+            f" knows (such as {', '.join(NAMES[:3])}, elbow_left); rename its joints or choose another"
+            " encoder"
         )
     sides = [f"{OTHER}_{joint.rpartition('_')[2]}" for joint in topology.joints]
-    return torch.tensor([rows.get(joint, rows.get(side, rows[OTHER])) for joint, side in zip(topology.joints, sides)])
+    return torch.tensor(
+        [rows.get(joint, rows.get(side, rows[OTHER])) for joint, side in zip(topology.joints, sides)]
+    )
 
 
 class NamedLinear(nn.Module):
-    """A linear map of all joints of a frame together, `(…, V·C)` → `(…, width)`, whose weights are found by joint name."""
+    """A linear map of all joints of a frame together, `(…, V·C)` → `(…, width)`, whose weights are found by
+    joint name.
+    """
 
     rows: Tensor
 
@@ -86,7 +93,8 @@ class Branch(nn.Module):
         super().__init__()
         width = settings.width
         self.embeddings = nn.ModuleList(
-            nn.Sequential(first(), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, width)) for _ in range(MODALITIES)
+            nn.Sequential(first(), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, width))
+            for _ in range(MODALITIES)
         )
         self.fuse = nn.Linear(width, width)
         self.blocks = nn.ModuleList(
@@ -105,12 +113,14 @@ class Branch(nn.Module):
 
 @register_encoder("branches", BranchesSettings)
 class BranchesEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, 10·width)`; every person is encoded alone, then the largest value counts.
+    """Clips `(B, T, P, V, C)` → features `(B, 10·width)`; every person is encoded alone, then the largest
+    value counts.
 
-    Features are maxima over the frames of each third of the clip and of the whole, and over the joints of each of five body
-    parts and of the whole body. A joint that is zero in all frames is missing, except for the centre joint, which normalisation
-    puts there: it is masked out of attention and of the maxima, as are the bones at it. A person without any joint is absent. A
-    maximum over nothing (nobody there, a part without joints) is zero.
+    Features are maxima over the frames of each third of the clip and of the whole, and over the joints of
+    each of five body parts and of the whole body. A joint that is zero in all frames is missing, except for
+    the centre joint, which normalisation puts there: it is masked out of attention and of the maxima, as are
+    the bones at it. A person without any joint is absent. A maximum over nothing (nobody there, a part
+    without joints) is zero.
     """
 
     names: Tensor
@@ -135,23 +145,27 @@ class BranchesEncoder(nn.Module):
         batch, frames, persons, *_ = check_joints(clips, self.joints, self.coordinates)
         if frames != self.frames:
             raise InputError(
-                f"the encoder reads clips of {self.frames} frames, and these have {frames}; set views.frames and "
-                "encoder.frames to the same number"
+                f"the encoder reads clips of {self.frames} frames, and these have {frames}; set views.frames"
+                " and encoder.frames to the same number"
             )
         largest = self.describe(clips.transpose(1, 2).flatten(0, 1)).view(batch, persons, -1).amax(1)
         return largest.masked_fill(largest == -torch.inf, 0)
 
     def describe(self, bodies: Tensor) -> Tensor:
-        """Features `(N, F)` of bodies `(N, T, V, C)`, each alone; −∞ if there is nothing to take a maximum over."""
+        """Features `(N, F)` of bodies `(N, T, V, C)`, each alone; −∞ if there is nothing to take a maximum
+        over.
+        """
         seen = self.seen(bodies)
         present = seen.any(1, keepdim=True)
         streams = self.inputs(bodies, seen)
         frames = self.frame_branch([x.flatten(2) for x in streams], self.times)
-        # attention among no tokens at all is undefined: an absent person keeps all of them until the maximum is taken
+        # attention among no tokens at all is undefined: an absent person keeps all of them until the maximum
+        # is taken
         trajectories = [x.transpose(1, 2).flatten(2) for x in streams]
         joints = self.joint_branch(trajectories, self.joint_names(self.names), seen | ~present)
         return self.pool(
-            frames.masked_fill(~present[:, :, None], -torch.inf), joints.masked_fill(~seen[:, :, None], -torch.inf)
+            frames.masked_fill(~present[:, :, None], -torch.inf),
+            joints.masked_fill(~seen[:, :, None], -torch.inf),
         )
 
     def seen(self, bodies: Tensor) -> Tensor:
@@ -172,7 +186,9 @@ class BranchesEncoder(nn.Module):
         return [values * there[:, None, :, None] for values, there in zip(normed, known)]
 
     def pool(self, frames: Tensor, joints: Tensor) -> Tensor:
-        """Maxima over thirds of the frames `(N, T, width)` and all, parts of the joints `(N, V, width)` and all, side by side."""
+        """Maxima over thirds of the frames `(N, T, width)` and all, parts of the joints `(N, V, width)` and
+        all, side by side.
+        """
         of_thirds = torch.stack([frames[:, third].amax(1) for third in thirds(self.frames)], dim=1)
         nothing = torch.full_like(joints[:, 0], -torch.inf)
         parts = torch.stack([joints[:, part].amax(1) if part else nothing for part in self.parts], dim=1)
@@ -181,7 +197,9 @@ class BranchesEncoder(nn.Module):
 
 
 def sinusoids(frames: int, width: int) -> Tensor:
-    """Fixed embeddings `(frames, width)` of the times of frames: sines, then cosines, of ever longer periods."""
+    """Fixed embeddings `(frames, width)` of the times of frames: sines, then cosines, of ever longer
+    periods.
+    """
     rates = 10000.0 ** (-torch.arange(0, width, 2) / width)
     angles = torch.arange(frames)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width]

@@ -1,10 +1,11 @@
-"""The fusion encoder: joints, bones and motion read together by a GRU, pooled at every layer, for any body skeleton.
+"""The fusion encoder: joints, bones and motion read together by a GRU, pooled at every layer, for any body
+skeleton.
 
-Joint, bone and motion streams go side by side into one bidirectional GRU ("early fusion": one encoder instead of three);
-with five gains also the geometry of the body, which no rotation changes: distances between joints that no bone joins, and
-the cosines of the angles between bones.
-The feature is made of the mean and the maximum over the thirds of a clip, of every layer, so that what training makes a
-deeper layer forget can still be read from the one before. A projection whose numbers are found afterwards turns it into fewer.
+Joint, bone and motion streams go side by side into one bidirectional GRU ("early fusion": one encoder instead
+of three); with five gains also the geometry of the body, which no rotation changes: distances between joints
+that no bone joins, and the cosines of the angles between bones. The feature is made of the mean and the
+maximum over the thirds of a clip, of every layer, so that what training makes a deeper layer forget can still
+be read from the one before. A projection whose numbers are found afterwards turns it into fewer.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ class FusionSettings:
     hidden: int = 96  # units of each GRU
     layers: int = 2
     outputs: int = 0
-    gains: tuple[float, ...] = (1.0, 1.0, 1.0)  # factors of standardised joints, bones, motion (and distances, angles)
+    gains: tuple[float, ...] = (
+        1.0,
+        1.0,
+        1.0,
+    )  # factors of standardised joints, bones, motion (and distances, angles)
 
     def __post_init__(self) -> None:
         if min(self.hidden, self.layers) < 1 or self.outputs < 0:
@@ -47,18 +52,19 @@ class FusionSettings:
             )
         if len(self.gains) not in (STREAMS, STREAMS + GEOMETRY) or min(self.gains) < 0 or not any(self.gains):
             raise InputError(
-                f"encoder: gains = {list(self.gains)} must be three numbers (joints, bones, motion) or five (and distances, "
-                "angles), none negative, not all 0"
+                f"encoder: gains = {list(self.gains)} must be three numbers (joints, bones, motion) or five"
+                " (and distances, angles), none negative, not all 0"
             )
 
 
 class FusionEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, output_size)`; every person is encoded alone, then the largest value counts.
+    """Clips `(B, T, P, V, C)` → features `(B, output_size)`; every person is encoded alone, then the largest
+    value counts.
 
-    A joint that is zero in all frames of a person is missing: it, its bones and its motion have the mean of the training
-    data, which is what hidden joints look like during training. The centre joint, which normalisation puts at zero, is never
-    missing. A person without any joint is absent and takes no part; where nobody is there, features are zero before the
-    projection.
+    A joint that is zero in all frames of a person is missing: it, its bones and its motion have the mean of
+    the training data, which is what hidden joints look like during training. The centre joint, which
+    normalisation puts at zero, is never missing. A person without any joint is absent and takes no part;
+    where nobody is there, features are zero before the projection.
     """
 
     def __init__(self, topology: Topology, settings: FusionSettings) -> None:
@@ -66,14 +72,19 @@ class FusionEncoder(nn.Module):
         self.parents = list(topology.parents)
         self.centre = topology.index(topology.centre) if topology.centre else None
         self.geometry = Geometry(self.parents) if len(settings.gains) > STREAMS else None
-        self.widths = [len(topology) * topology.dimensions] * STREAMS + (self.geometry.widths if self.geometry else [])
+        self.widths = [len(topology) * topology.dimensions] * STREAMS + (
+            self.geometry.widths if self.geometry else []
+        )
         width = sum(self.widths)
         self.input_norm = nn.BatchNorm1d(width, affine=False)
         self.gains = settings.gains
         widths = [width] + [2 * settings.hidden] * (settings.layers - 1)
         self.layers = nn.ModuleList(
             nn.ModuleList(
-                [nn.GRU(size, settings.hidden, batch_first=True), nn.GRU(size, settings.hidden, batch_first=True)]
+                [
+                    nn.GRU(size, settings.hidden, batch_first=True),
+                    nn.GRU(size, settings.hidden, batch_first=True),
+                ]
             )
             for size in widths
         )
@@ -85,7 +96,9 @@ class FusionEncoder(nn.Module):
 
     def forward(self, clips: Tensor) -> Tensor:
         if clips.shape[3] != len(self.parents):
-            raise InputError(f"the encoder reads {len(self.parents)} joints; these clips have {clips.shape[3]}")
+            raise InputError(
+                f"the encoder reads {len(self.parents)} joints; these clips have {clips.shape[3]}"
+            )
         batch, _, persons = clips.shape[:3]
         bodies = clips.transpose(1, 2).flatten(0, 1)
         seen = (bodies != 0).flatten(1).any(1)
@@ -134,7 +147,9 @@ class FusionEncoder(nn.Module):
         return gains.repeat_interleave(torch.tensor(self.widths, device=like.device))
 
     def streams(self, bodies: Tensor) -> tuple[Tensor, Tensor]:
-        """Joints, bones, motion and geometry `(B, T, channels)`, and which of them are known `(B, 1, channels)`."""
+        """Joints, bones, motion and geometry `(B, T, channels)`, and which of them are known `(B, 1,
+        channels)`.
+        """
         bones = bodies - bodies[:, :, self.parents]
         motion = nn.functional.pad(bodies[:, 1:] - bodies[:, :-1], (0, 0, 0, 0, 0, 1))
         x = torch.cat([bodies, bones, motion], dim=2).flatten(2)
@@ -149,7 +164,9 @@ class FusionEncoder(nn.Module):
             seen = seen | (centre & seen.any(1, keepdim=True))
         joined = seen & seen[:, self.parents]
         known = torch.cat([seen, joined, seen], dim=1).repeat_interleave(coordinates, dim=1)
-        return known if self.geometry is None else torch.cat([known, self.geometry.known(seen, joined)], dim=1)
+        return (
+            known if self.geometry is None else torch.cat([known, self.geometry.known(seen, joined)], dim=1)
+        )
 
     def pool(self, maps: Sequence[Tensor]) -> Tensor:
         """Mean and maximum over the thirds of the clip, of every layer, side by side."""
@@ -161,7 +178,9 @@ class FusionEncoder(nn.Module):
 
 
 def thirds(frames: int) -> list[slice]:
-    """The thirds of a clip; they share a frame where three does not divide their number (adaptive pooling, which ONNX lacks)."""
+    """The thirds of a clip; they share a frame where three does not divide their number (adaptive pooling,
+    which ONNX lacks).
+    """
     return [slice(frames * i // THIRDS, -(-frames * (i + 1) // THIRDS)) for i in range(THIRDS)]
 
 
@@ -170,7 +189,9 @@ def _exported() -> bool:
 
 
 class Geometry(nn.Module):
-    """Distances between joints that no bone joins, and cosines between bones: numbers that no rotation changes."""
+    """Distances between joints that no bone joins, and cosines between bones: numbers that no rotation
+    changes.
+    """
 
     pairs: Tensor
     bones: Tensor
@@ -187,29 +208,42 @@ class Geometry(nn.Module):
         self.widths = [len(apart), self.angles.shape[1]]
 
     def forward(self, bodies: Tensor, bones: Tensor) -> Tensor:
-        """Distances and cosines `(B, T, pairs + angles)` of bodies and bones `(B, T, V, C)`; a bone of length 0 has cosine 0."""
+        """Distances and cosines `(B, T, pairs + angles)` of bodies and bones `(B, T, V, C)`; a bone of length
+        0 has cosine 0.
+        """
         if self.training:
             apart = bodies[:, :, self.pairs[0]] - bodies[:, :, self.pairs[1]]
             ends = nn.functional.normalize(bones[:, :, self.bones], dim=3)
             cosines = (ends @ ends.transpose(2, 3))[:, :, self.angles[0], self.angles[1]]
             return torch.cat([apart.square().sum(3).clamp_min(1e-12).sqrt(), cosines], dim=2)
-        # picking joints by products with zeros and ones is exact, and without gradients much faster than by index
+        # picking joints by products with zeros and ones is exact, and without gradients much faster than by
+        # index
         first, second = (nn.functional.one_hot(side, bodies.shape[2]).to(bodies).T for side in self.pairs)
         squares = (bodies.transpose(2, 3).contiguous() @ (first - second)).square()
         ends = nn.functional.normalize(bones[:, :, self.bones], dim=3).transpose(2, 3).contiguous()
         start, end = (nn.functional.one_hot(side, ends.shape[3]).to(bodies).T for side in self.angles)
-        return torch.cat([squares.sum(2).clamp_min(1e-12).sqrt(), ((ends @ start) * (ends @ end)).sum(2)], dim=2)
+        return torch.cat(
+            [squares.sum(2).clamp_min(1e-12).sqrt(), ((ends @ start) * (ends @ end)).sum(2)], dim=2
+        )
 
     def known(self, seen: Tensor, joined: Tensor) -> Tensor:
-        """Which of them are known `(B, pairs + angles)`, from the joints that are seen and bones with both ends seen `(B, V)`."""
+        """Which of them are known `(B, pairs + angles)`, from the joints that are seen and bones with both
+        ends seen `(B, V)`.
+        """
         ends = joined[:, self.bones]
         return torch.cat(
-            [seen[:, self.pairs[0]] & seen[:, self.pairs[1]], ends[:, self.angles[0]] & ends[:, self.angles[1]]], dim=1
+            [
+                seen[:, self.pairs[0]] & seen[:, self.pairs[1]],
+                ends[:, self.angles[0]] & ends[:, self.angles[1]],
+            ],
+            dim=1,
         )
 
 
 class Projection(nn.Module):
-    """`(x − shift) / spread @ matrix` with fixed numbers; the matrix in half precision, as a package is small."""
+    """`(x − shift) / spread @ matrix` with fixed numbers; the matrix in half precision, as a package is
+    small.
+    """
 
     shift: Tensor
     spread: Tensor

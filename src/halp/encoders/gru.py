@@ -1,4 +1,6 @@
-"""The GRU encoder of the paper: whole-sequence kernels, in the paper's words or as the authors' code runs it."""
+"""The GRU encoder of the paper: whole-sequence kernels, in the paper's words or as the authors' code runs
+it.
+"""
 
 from __future__ import annotations
 
@@ -40,20 +42,23 @@ def joints_by_frame(clips: Tensor, inputs: int) -> Tensor:
     x = clips.permute(1, 0, 3, 4, 2).flatten(2)
     if x.shape[2] != inputs:
         raise InputError(
-            f"the encoder reads {inputs} numbers per frame; clips of shape {tuple(clips.shape)} have {x.shape[2]} "
-            "(persons × joints × coordinates); was it trained on another topology?"
+            f"the encoder reads {inputs} numbers per frame; clips of shape {tuple(clips.shape)} have"
+            f" {x.shape[2]} (persons × joints × coordinates); was it trained on another topology?"
         )
     return x
 
 
 class GRUEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, 2·hidden)`, several times as many with some poolings (`POOLINGS`).
+    """Clips `(B, T, P, V, C)` → features `(B, 2·hidden)`, several times as many with some poolings
+    (`POOLINGS`).
 
-    Every layer has two GRUs whose outputs are concatenated. `bidirectional`: the second reads the sequence backwards.
-    `causal`: both read forwards, which is what the authors' frame-by-frame calls of a bidirectional GRU amount to.
-    `last` pooling takes each GRU's final state (for a backward GRU that is the one at the first frame), `mean` averages
-    over time, `thirds` over the beginning, the middle and the end of the clip, side by side; `max` and `thirds-max` take
-    the maximum over the same frames instead, and `mean+max` both.
+    Every layer has two GRUs whose outputs are concatenated. `bidirectional`: the second reads the sequence
+    backwards.
+    `causal`: both read forwards, which is what the authors' frame-by-frame calls of a bidirectional GRU
+    amount to.
+    `last` pooling takes each GRU's final state (for a backward GRU that is the one at the first frame),
+    `mean` averages over time, `thirds` over the beginning, the middle and the end of the clip, side by side;
+    `max` and `thirds-max` take the maximum over the same frames instead, and `mean+max` both.
     """
 
     def __init__(self, inputs: int, settings: GRUSettings) -> None:

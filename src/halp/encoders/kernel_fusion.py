@@ -1,11 +1,12 @@
 """The fusion encoder and, beside it, how often fixed convolution kernels respond: the encoder of `halp-base`.
 
-Kernels, dilations and pooling are those of MiniRocket and MultiRocket (Dempster et al., 2021; Tan et al., 2022), written from
-their description: 84 kernels of nine places, weight 2 at three of them and −1 at the others, at several dilations, each
-on the sum of a few random channels. A kernel gives two numbers: the share of frames in which its response exceeds a
-bias, and by how much it does so there. A response near the bias counts in part, so that rounding (another batch size, another
-engine) never moves a feature by a whole frame. Biases are quantiles of responses to training data (`fit`): no label, no gradient.
-One bank of kernels reads joints, bones and motion; where the encoder has five gains, two more read distances and angles.
+Kernels, dilations and pooling are those of MiniRocket and MultiRocket (Dempster et al., 2021; Tan et al.,
+2022), written from their description: 84 kernels of nine places, weight 2 at three of them and −1 at the
+others, at several dilations, each on the sum of a few random channels. A kernel gives two numbers: the share
+of frames in which its response exceeds a bias, and by how much it does so there. A response near the bias
+counts in part, so that rounding (another batch size, another engine) never moves a feature by a whole frame.
+Biases are quantiles of responses to training data (`fit`): no label, no gradient. One bank of kernels reads
+joints, bones and motion; where the encoder has five gains, two more read distances and angles.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ BLUR = 0.1  # of a response's standard deviation: around the bias, within which 
 
 @dataclass(frozen=True)
 class KernelFusionSettings:
-    """Size of the GRU, which reads every `step`-th frame; `gains` are factors of its standardised streams, three or five.
+    """Size of the GRU, which reads every `step`-th frame; `gains` are factors of its standardised streams,
+    three or five.
 
-    Without layers there is no GRU: the kernels alone. `invariant` directions of the features, those that views of a clip
-    move most, are fitted and shrunk (`Invariance`). Clips with more jitter than `steady`, in units of the normalised body,
-    are smoothed first (`halp.encoders.steady`); 0 smooths none.
+    Without layers there is no GRU: the kernels alone. `invariant` directions of the features, those that
+    views of a clip move most, are fitted and shrunk (`Invariance`). Clips with more jitter than `steady`, in
+    units of the normalised body, are smoothed first (`halp.encoders.steady`); 0 smooths none.
     """
 
     hidden: int = 96
@@ -67,8 +69,8 @@ class KernelFusionSettings:
         self.fusion()
         if self.step < 1 or self.invariant < 0 or self.steady < 0:
             raise InputError(
-                f"encoder: step = {self.step} must be at least 1, invariant = {self.invariant} and steady = {self.steady} "
-                "at least 0"
+                f"encoder: step = {self.step} must be at least 1, invariant = {self.invariant} and steady ="
+                f" {self.steady} at least 0"
             )
 
     def fusion(self) -> FusionSettings:
@@ -77,7 +79,9 @@ class KernelFusionSettings:
 
 
 class KernelShares(nn.Module):
-    """Series `(B, T, channels)` → `(B, 2 · kernels)`: share of frames above the bias, and mean excess in those frames."""
+    """Series `(B, T, channels)` → `(B, 2 · kernels)`: share of frames above the bias, and mean excess in
+    those frames.
+    """
 
     mix: Tensor
     bias: Tensor
@@ -87,9 +91,17 @@ class KernelShares(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         count = len(DILATIONS) * len(PLACES)
-        self.register_buffer("mix", torch.empty(channels, count, dtype=torch.uint8))  # which channels a kernel sums
-        if not self.mix.is_meta:  # where only shapes are asked for, torch would load its compiler to compute them
-            sizes = (2 ** (torch.rand(count) * torch.log2(torch.tensor(MOST_CHANNELS + 1.0)))).long().clamp(1, channels)
+        self.register_buffer(
+            "mix", torch.empty(channels, count, dtype=torch.uint8)
+        )  # which channels a kernel sums
+        if (
+            not self.mix.is_meta
+        ):  # where only shapes are asked for, torch would load its compiler to compute them
+            sizes = (
+                (2 ** (torch.rand(count) * torch.log2(torch.tensor(MOST_CHANNELS + 1.0))))
+                .long()
+                .clamp(1, channels)
+            )
             ranks = torch.rand(channels, count).argsort(0).argsort(0)
             self.mix.copy_(ranks < sizes)
         self.register_buffer("bias", torch.zeros(count))
@@ -139,7 +151,9 @@ class KernelShares(nn.Module):
 
     @torch.no_grad()
     def fit(self, series: Tensor) -> None:
-        """Biases as quantiles of the responses to these series; the quantiles are spread evenly over the kernels."""
+        """Biases as quantiles of the responses to these series; the quantiles are spread evenly over the
+        kernels.
+        """
         responses = self.responses(series).transpose(0, 1).flatten(1)
         shares = (torch.arange(1, len(self.bias) + 1, dtype=torch.float64) * GOLDEN) % 1
         order = responses.sort(dim=1).values
@@ -151,10 +165,10 @@ class KernelShares(nn.Module):
 class Invariance(nn.Module):
     """Features `(B, F)` less most of what the views of one clip differ in: `x − V (1 − s) Vᵀ x`.
 
-    V `(F, r)` are the directions that views move most. Of each so much is left that views move it about as much as the
-    other directions, less the larger the floor: the closed form of `(S + floor)^(−1/2) x` for the covariance S between
-    views, where all but r of its eigenvalues are taken for equal. Nothing is dropped, and r · F numbers are kept in
-    place of F².
+    V `(F, r)` are the directions that views move most. Of each so much is left that views move it about as
+    much as the other directions, less the larger the floor: the closed form of `(S + floor)^(−1/2) x` for the
+    covariance S between views, where all but r of its eigenvalues are taken for equal. Nothing is dropped,
+    and r · F numbers replace F².
     """
 
     directions: Tensor
@@ -171,8 +185,12 @@ class Invariance(nn.Module):
 
     @torch.no_grad()
     def fit(self, views: Tensor, floor: float = 0.1, seed: int = 0) -> None:
-        """Fit to features `(views, clips, F)` of several views of each clip; `floor` is a share of the mean variance."""
-        from sklearn.utils.extmath import randomized_svd  # who only reads a shipped encoder does not wait for it
+        """Fit to features `(views, clips, F)` of several views of each clip; `floor` is a share of the mean
+        variance.
+        """
+        from sklearn.utils.extmath import (
+            randomized_svd,
+        )  # who only reads a shipped encoder does not wait for it
 
         count, clips, features = views.shape
         gaps = (views - views.mean(0)).flatten(0, 1)
@@ -187,7 +205,9 @@ class Invariance(nn.Module):
 
 
 class KernelFusionEncoder(FusionEncoder):
-    """Maxima over thirds of a GRU's layers and kernel shares, standardised by fixed numbers; persons as in `fusion`."""
+    """Maxima over thirds of a GRU's layers and kernel shares, standardised by fixed numbers; persons as in
+    `fusion`.
+    """
 
     shift: Tensor
     spread: Tensor
@@ -205,10 +225,14 @@ class KernelFusionEncoder(FusionEncoder):
         self._prepared: tuple[Any, list[Tensor], list[Mixture], Tensor] | None = None
         self.register_buffer("shift", torch.zeros(self.output_size))
         self.register_buffer("spread", torch.ones(self.output_size))
-        self.invariance = Invariance(self.output_size, settings.invariant) if settings.invariant else nn.Identity()
+        self.invariance = (
+            Invariance(self.output_size, settings.invariant) if settings.invariant else nn.Identity()
+        )
 
     def train(self, mode: bool = True) -> KernelFusionEncoder:
-        """Train the GRU alone: the kernels were fitted to inputs less the mean that the statistics hold, which stay."""
+        """Train the GRU alone: the kernels were fitted to inputs less the mean that the statistics hold,
+        which stay.
+        """
         super().train(mode)
         self.input_norm.eval()
         return self
@@ -219,7 +243,9 @@ class KernelFusionEncoder(FusionEncoder):
 
     def describe(self, bodies: Tensor) -> Tensor:
         if can_use_row_kernels(bodies) and not self.training and not any(self.gains[STREAMS:]):
-            return torch.cat(run_in_threads([partial(self._describe_rows, part) for part in bodies.split(BODIES)]))
+            return torch.cat(
+                run_in_threads([partial(self._describe_rows, part) for part in bodies.split(BODIES)])
+            )
         maps = self.sequences(bodies[:, :: self.step]) if len(self.layers) else []
         thirds = [self.pool([one])[:, THIRDS * one.shape[2] :] for one in maps]  # the maxima follow the means
         shares = [bank(series) for bank, series in zip(self._all_kernels(), self.centred(bodies))]
@@ -243,7 +269,9 @@ class KernelFusionEncoder(FusionEncoder):
         return torch.cat([*columns, shares]).T
 
     def _write_series(self, out: Tensor, x: Tensor, mean: Tensor, factor: Tensor | None = None) -> None:
-        """Streams `(channels, T, B)` of rows `(V, C, T, B)` less their mean, times a factor; 0 for what is missing."""
+        """Streams `(channels, T, B)` of rows `(V, C, T, B)` less their mean, times a factor; 0 for what is
+        missing.
+        """
         channels = len(out)
         known = self.known(x.abs().amax((1, 2)).T != 0, x.shape[1]).to(x.dtype)
         known = known if factor is None else known * factor
@@ -259,34 +287,45 @@ class KernelFusionEncoder(FusionEncoder):
         self._write_series(table[:channels], x, mean)
         spare = x.new_empty(kernels, frames, bodies)
         sums = [
-            kernel_sums(table, part, PLACES, LENGTH, dilation, spare) for part, dilation in zip(mixtures, DILATIONS)
+            kernel_sums(table, part, PLACES, LENGTH, dilation, spare)
+            for part, dilation in zip(mixtures, DILATIONS)
         ]
         # (dilations, banks, kernels, B) → banks first, as they are one after the other
-        count, excess = (torch.stack(part).unflatten(1, (len(self.banks), -1)).transpose(0, 1) for part in zip(*sums))
+        count, excess = (
+            torch.stack(part).unflatten(1, (len(self.banks), -1)).transpose(0, 1) for part in zip(*sums)
+        )
         return torch.stack([count / frames, excess * unit / count.clamp(min=1)], 1).flatten(0, 3)
 
     def _mixtures(self, frames: int) -> tuple[list[Mixture], Tensor]:
-        """Per dilation what the kernels of all banks read, and the units of their responses; kept while the banks stay."""
+        """Per dilation what the kernels of all banks read, and the units of their responses; kept while the
+        banks stay.
+        """
         banks = self._all_kernels()
         parts = [part for bank in banks for part in (bank.mix, bank.bias, bank.blur)]
         changes = [-1 if part.is_inference() else part._version for part in parts]
         kept = self._prepared
         if kept is None or kept[0] != (frames, changes) or any(a is not b for a, b in zip(kept[1], parts)):
-            mix = torch.block_diag(*(bank.mix for bank in banks)).unflatten(1, (len(banks), len(DILATIONS), -1))
+            mix = torch.block_diag(*(bank.mix for bank in banks)).unflatten(
+                1, (len(banks), len(DILATIONS), -1)
+            )
             # in units of a sixth of the blur, "above the bias, in part around it" is a hard sigmoid
             unit, bias = (
                 torch.stack(values).unflatten(1, (len(DILATIONS), -1))
                 for values in ([bank.blur / 6 for bank in banks], [bank.bias for bank in banks])
             )
             mixtures = [
-                mixture(mix[:, :, i].flatten(1), 1 / unit[:, i].flatten(), (-bias / unit)[:, i].flatten(), frames)
+                mixture(
+                    mix[:, :, i].flatten(1), 1 / unit[:, i].flatten(), (-bias / unit)[:, i].flatten(), frames
+                )
                 for i in range(len(DILATIONS))
             ]
             kept = self._prepared = ((frames, changes), parts, mixtures, unit[..., None])
         return kept[2], kept[3]
 
     def centred(self, bodies: Tensor) -> Sequence[Tensor]:
-        """What every bank reads `(B, T, channels)`: streams less their mean in the training data; 0 for what is missing."""
+        """What every bank reads `(B, T, channels)`: streams less their mean in the training data; 0 for what
+        is missing.
+        """
         x, known = self.streams(bodies)
         mean = self.input_norm.running_mean
         return ((x if mean is None else x - mean.to(x.dtype)) * known).split(self.banks, dim=2)
@@ -296,7 +335,9 @@ class KernelFusionEncoder(FusionEncoder):
 
     @torch.no_grad()
     def fit(self, clips: Tensor) -> None:
-        """Set biases, shift and spread by clips `(B, T, P, V, C)` of training data; the GRU stays as it is."""
+        """Set biases, shift and spread by clips `(B, T, P, V, C)` of training data; the GRU stays as it
+        is.
+        """
         self.eval()
         for bank, series in zip(self._all_kernels(), self.centred(clips.transpose(1, 2).flatten(0, 1))):
             bank.fit(series)

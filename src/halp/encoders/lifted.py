@@ -1,8 +1,9 @@
 """Key points of a picture → the body in space, seen from no camera → features: the encoder of `halp-view`.
 
-A small network over time (`Lifter`) reads where joints lie in the picture and says where they lie in the body's own frame,
-with the mean trunk upright and the mean shoulders along x, from wherever the camera looks. The kernel-fusion encoder reads
-the lifted body. Lifting needs motion capture and virtual cameras, no labels (`halp.methods.lift`).
+A small network over time (`Lifter`) reads where joints lie in the picture and says where they lie in the
+body's own frame, with the mean trunk upright and the mean shoulders along x, from wherever the camera looks.
+The kernel-fusion encoder reads the lifted body. Lifting needs motion capture and virtual cameras, no labels
+(`halp.methods.lift`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from halp.skeleton import Topology, get_topology
 class LiftedSettings(KernelFusionSettings):
     """The lifting network (`width` channels, `blocks` dilated convolutions) and the encoder of what it lifts.
 
-    It lifts every `stride`-th frame, those between lie half-way. With `picture_gains` the kernels of a second reader see the
-    picture itself. `outputs` above 0 adds a projection to this many features.
+    It lifts every `stride`-th frame, those between lie half-way. With `picture_gains` the kernels of a second
+    reader see the picture itself. `outputs` above 0 adds a projection to this many features.
     """
 
     layers: int = 0
@@ -51,16 +52,20 @@ class LiftedSettings(KernelFusionSettings):
 
 
 class Lifter(nn.Module):
-    """Bodies in the picture `(B, T, V, 2)` → bodies in space `(B, T, V, 3)`, centred, in the body's own frame.
+    """Bodies in the picture `(B, T, V, 2)` → bodies in space `(B, T, V, 3)`, centred, in the body's own
+    frame.
 
-    The network says how deep a joint lies and what is wrong with its place in the picture; the rest is a rotation.
+    The network says how deep a joint lies and what is wrong with its place in the picture; the rest is a
+    rotation.
     """
 
     def __init__(self, topology: Topology, width: int, blocks: int) -> None:
         super().__init__()
         self.topology, self.joints, self.centre = topology, len(topology), topology.index(topology.centre)
         self.enter = nn.Conv1d(5 * self.joints, width, 3, padding=1)
-        self.blocks = nn.ModuleList(nn.Conv1d(width, width, 3, padding=2**i, dilation=2**i) for i in range(blocks))
+        self.blocks = nn.ModuleList(
+            nn.Conv1d(width, width, 3, padding=2**i, dilation=2**i) for i in range(blocks)
+        )
         self.context = nn.Linear(width, width)  # which way the body faces is a matter of the whole clip
         self.leave = nn.Conv1d(width, 3 * self.joints, 1)
         self.size = nn.Linear(width, 1)
@@ -97,7 +102,9 @@ class Lifter(nn.Module):
         return self._placed(bodies, change.permute(3, 2, 0, 1), x.mean(1).T)
 
     def _placed(self, bodies: Tensor, change: Tensor, context: Tensor) -> Tensor:
-        """Bodies in their own frame from what the network says: change `(B, T, V, 3)`, mean state of the clip `(B, width)`."""
+        """Bodies in their own frame from what the network says: change `(B, T, V, 3)`, mean state of the clip
+        `(B, width)`.
+        """
         lifted = 2 * nn.functional.pad(bodies, (0, 1)) + change
         lifted = lifted - lifted[:, :, self.centre : self.centre + 1]
         return own_frame(lifted * self.size(context).exp()[:, :, None, None], self.topology)
@@ -121,14 +128,17 @@ def own_frame(bodies: Tensor, topology: Topology) -> Tensor:
 
 
 class LiftedEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` of which x and y count → features `(B, output_size)`; persons as in `fusion`."""
+    """Clips `(B, T, P, V, C)` of which x and y count → features `(B, output_size)`; persons as in
+    `fusion`.
+    """
 
     def __init__(self, topology: Topology, settings: LiftedSettings) -> None:
         super().__init__()
         space = get_topology("body-16")
         if topology.joints != space.joints:
             raise InputError(
-                f"encoder 'lifted' reads the joints of 'body-16', not those of '{topology.name}'; map the clips by name first"
+                f"encoder 'lifted' reads the joints of 'body-16', not those of '{topology.name}'; map the"
+                " clips by name first"
             )
         self.lifter = Lifter(space, settings.width, settings.blocks)
         inner = KernelFusionSettings(settings.hidden, settings.layers, settings.gains, settings.step)
@@ -142,10 +152,14 @@ class LiftedEncoder(nn.Module):
         self.stride, self.steady = settings.stride, settings.steady
         self.invariance = Invariance(features, settings.invariant) if settings.invariant else nn.Identity()
         self.output_size = settings.outputs or features
-        self.projection: Projection | None = Projection(features, settings.outputs) if settings.outputs else None
+        self.projection: Projection | None = (
+            Projection(features, settings.outputs) if settings.outputs else None
+        )
 
     def lift(self, clips: Tensor, stride: int = 1) -> Tensor:
-        """The clips in space `(B, T, P, V, 3)`, with a stride of 2 every other frame half-way; absent persons stay absent."""
+        """The clips in space `(B, T, P, V, 3)`, with a stride of 2 every other frame half-way; absent persons
+        stay absent.
+        """
         batch, frames, persons = clips.shape[:3]
         bodies = clips[:, ::stride, :, :, :2].transpose(1, 2).flatten(0, 1)
         seen = (bodies != 0).flatten(1).any(1)
@@ -173,7 +187,9 @@ class LiftedEncoder(nn.Module):
 
     @torch.no_grad()
     def fit(self, clips: Tensor) -> None:
-        """Fit means, kernels, shift and spread to clips of training data; the lifting network and the GRU stay as they are."""
+        """Fit means, kernels, shift and spread to clips of training data; the lifting network and the GRU
+        stay as they are.
+        """
         self.eval()
         readers = [(self.reader, self.lift(clips, self.stride))]
         if self.picture_reader is not None:

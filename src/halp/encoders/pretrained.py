@@ -1,9 +1,11 @@
-"""An encoder that knows what it was trained on, and the package: an encoder to hand on, as a folder of two files.
+"""An encoder that knows what it was trained on, and the package: an encoder to hand on, as a folder of two
+files.
 
-`config.json` says what the encoder is (architecture, topology, stream, persons, frames, normalisation, provenance, hash of
-the weights), `model.safetensors` holds the weights; `compact.safetensors`, if it is there, a projection to fewer numbers,
-which `compacted` puts behind the encoder. Nothing is pickled, and nothing is imported because a file names it:
-the architecture is looked up among the encoders that are registered already.
+`config.json` says what the encoder is (architecture, topology, stream, persons, frames, normalisation,
+provenance, hash of the weights), `model.safetensors` holds the weights; `compact.safetensors`, if it is
+there, a projection to fewer numbers, which `compacted` puts behind the encoder. Nothing is pickled, and
+nothing is imported because a file names it: the architecture is looked up among the encoders that are
+registered already.
 """
 
 from __future__ import annotations
@@ -90,9 +92,9 @@ class PretrainedEncoder(nn.Module):
         expected = (len(self.topology), self.topology.dimensions)
         if clips.ndim != 5 or tuple(clips.shape[3:]) != expected or clips.shape[2] > self.persons:
             raise InputError(
-                f"this encoder takes clips (batch, frames, persons ≤ {self.persons}, joints = {expected[0]}, coordinates = "
-                f"{expected[1]}) of topology '{self.topology.name}', not a tensor of shape {tuple(clips.shape)}; "
-                "map the clips onto that topology by joint name first"
+                f"this encoder takes clips (batch, frames, persons ≤ {self.persons}, joints = {expected[0]},"
+                f" coordinates = {expected[1]}) of topology '{self.topology.name}', not a tensor of shape"
+                f" {tuple(clips.shape)}; map the clips onto that topology by joint name first"
             )
         if clips.shape[2] < self.persons:
             clips = nn.functional.pad(clips, (0, 0, 0, 0, 0, self.persons - clips.shape[2]))
@@ -113,7 +115,9 @@ class PretrainedEncoder(nn.Module):
 
 
 class RawCoordinates(PretrainedEncoder):
-    """No encoder at all: the resized coordinates of a stream, flattened. What a learned feature has to beat."""
+    """No encoder at all: the resized coordinates of a stream, flattened. What a learned feature has to
+    beat.
+    """
 
     def __init__(
         self,
@@ -151,7 +155,9 @@ class Compacted(nn.Module):
 
 
 def compacted(encoder: PretrainedEncoder) -> PretrainedEncoder:
-    """The encoder whose vectors are searched and grouped: with the projection of its package, or itself without one."""
+    """The encoder whose vectors are searched and grouped: with the projection of its package, or itself
+    without one.
+    """
     if not encoder.projection:
         return encoder
     network = Compacted(encoder.encoder, encoder.projection).to(next(encoder.parameters()).device)
@@ -194,7 +200,9 @@ def _public(origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_package(path: str | os.PathLike[str], stream: str | None = None) -> PretrainedEncoder:
-    """Read a package, in evaluation mode; it is refused if a field, the hash or a shape is not what it says."""
+    """Read a package, in evaluation mode; it is refused if a field, the hash or a shape is not what it
+    says.
+    """
     path = Path(path)
     config = read_json(path / CONFIG)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
@@ -203,7 +211,8 @@ def load_package(path: str | os.PathLike[str], stream: str | None = None) -> Pre
         )
     if config.get("version") != VERSION:
         raise InputError(
-            f"package '{path}' has version {config.get('version')!r}, this version of halp reads {VERSION}; export it again"
+            f"package '{path}' has version {config.get('version')!r}, this version of halp reads {VERSION};"
+            " export it again"
         )
     weights = _read_tensors(path, config, "weights", WEIGHTS)
     projection = _read_tensors(path, config, "compact", COMPACT) if "compact" in config else {}
@@ -226,7 +235,9 @@ def load_package(path: str | os.PathLike[str], stream: str | None = None) -> Pre
         what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(f"package '{path}': config.json does not fit ({what}); export it again") from error
     if stream is not None and stream != encoder.stream:
-        raise InputError(f"package '{path}' reads stream '{encoder.stream}', not '{stream}'; leave the stream out")
+        raise InputError(
+            f"package '{path}' reads stream '{encoder.stream}', not '{stream}'; leave the stream out"
+        )
     return encoder.eval()
 
 
@@ -236,11 +247,14 @@ def _read_tensors(path: Path, config: Mapping[str, Any], part: str, file: str) -
     try:
         if not isinstance(stated, dict) or sha256(path / file) != stated.get("sha256"):
             raise InputError(
-                f"package '{path}' is damaged: {file} does not have the hash that {CONFIG} states; fetch or export it again"
+                f"package '{path}' is damaged: {file} does not have the hash that {CONFIG} states; fetch or"
+                " export it again"
             )
         weights = load_file(path / file)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"'{path / file}' cannot be read ({error}); fetch or export the package again") from error
+        raise InputError(
+            f"'{path / file}' cannot be read ({error}); fetch or export the package again"
+        ) from error
     for name, value in weights.items():
         if not bool(torch.isfinite(value).all()):
             raise InputError(f"package '{path}': '{name}' holds a number that is not finite; export it again")
@@ -254,7 +268,9 @@ def _build(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Pretrain
             raise InputError(f"{name} = {config[name]!r} must be a whole number from 1 to {largest:,}")
     topology = topology_from_json(config["topology"])
     if topology.dimensions not in (2, 3) or not len(topology):
-        raise InputError(f"a topology of {len(topology)} joints with {topology.dimensions} coordinates is not possible")
+        raise InputError(
+            f"a topology of {len(topology)} joints with {topology.dimensions} coordinates is not possible"
+        )
     split_stream(str(config["stream"]))
     architecture, provenance = config["encoder"], config["provenance"]
     if not isinstance(architecture, dict) or not isinstance(provenance, dict):
@@ -278,7 +294,9 @@ def _build(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Pretrain
 
 
 def _refuse_deep(architecture: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Refuse repetitions that the weights cannot fill: even without memory, building thousands of layers takes minutes."""
+    """Refuse repetitions that the weights cannot fill: even without memory, building thousands of layers
+    takes minutes.
+    """
     for name, value in architecture.items():
         if isinstance(value, dict):
             _refuse_deep(value, weights)
@@ -298,4 +316,6 @@ def _refuse_misfit(inner: nn.Module, weights: Mapping[str, Tensor]) -> None:
     wrong = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
     if wrong:
         name = wrong[0]
-        raise InputError(f"the weights '{name}' have shape {found.get(name)}, the architecture {expected.get(name)}")
+        raise InputError(
+            f"the weights '{name}' have shape {found.get(name)}, the architecture {expected.get(name)}"
+        )

@@ -1,11 +1,12 @@
 """GRUs over whole sequences for the CPU: what torch's own kernel computes, with fewer and larger operations.
 
-GRUs that do not depend on each other (the two of a layer) go through time side by side, each on a thread and share of the
-cores of its own, so that no small operation waits for another core. A frame does only what depends on its neighbour: the
-inputs' share of the gates is a product over many frames beforehand, weight gradients are one at the end (torch adds them
-up frame by frame), and the derivatives of the gates are taken for several frames at once, in the memory of the gates. Under
-autocast to bfloat16 the operands of the products are rounded; sums, gates and states stay in float32. On a GPU cuDNN does
-the like, and it is left alone.
+GRUs that do not depend on each other (the two of a layer) go through time side by side, each on a thread and
+share of the cores of its own, so that no small operation waits for another core. A frame does only what
+depends on its neighbour: the inputs' share of the gates is a product over many frames beforehand, weight
+gradients are one at the end (torch adds them up frame by frame), and the derivatives of the gates are taken
+for several frames at once, in the memory of the gates. Under autocast to bfloat16 the operands of the
+products are rounded; sums, gates and states stay in float32. On a GPU cuDNN does the like, and it is left
+alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from torch import Tensor, nn
 
 from halp.core.cores import run_in_threads
 
-# numbers of one gate whose derivatives are taken at once: enough to make calls cheap, few enough to stay in the cache
+# numbers of one gate whose derivatives are taken at once: enough to make calls cheap, few enough to stay in
+# the cache
 CHUNK = 1 << 16
 ROWS = 1024  # of the inputs that are multiplied at once, at least
 # between rows of gates, whose length is often a power of two: such rows would compete for places in the cache
@@ -27,16 +29,21 @@ SPACE = 16
 
 
 def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
-    """States `(T, B, H)` of one-layer GRUs, each for its own sequence `(T, B, I)`; equal to theirs to rounding."""
+    """States `(T, B, H)` of one-layer GRUs, each for its own sequence `(T, B, I)`; equal to theirs to
+    rounding.
+    """
     if torch.compiler.is_compiling():
-        # the compiler would unroll the frames: minutes of work for nothing; as a decorator this would load it at every start
+        # the compiler would unroll the frames: minutes of work for nothing; as a decorator this would load it
+        # at every start
         return torch.compiler.disable(_run_grus)(grus, sequences)
     return _run_grus(grus, sequences)
 
 
 def _run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
     x = sequences[0]
-    exported = torch.compiler.is_exporting() or torch.jit.is_tracing()  # then the GRU is one operation of the graph
+    exported = (
+        torch.compiler.is_exporting() or torch.jit.is_tracing()
+    )  # then the GRU is one operation of the graph
     half = torch.is_autocast_enabled("cpu")
     unlike = x.dtype not in (torch.float32, torch.float64) or (
         half and torch.get_autocast_dtype("cpu") != torch.bfloat16
@@ -74,16 +81,18 @@ def _as_torch_does(gru: nn.GRU, x: Tensor) -> Tensor:
 class Recurrences(torch.autograd.Function):
     """r, z = σ(·), n = tanh(x_n + r·m) with m = W_hn h + b_hn, h ← n + z·(h − n), for several GRUs.
 
-    Takes whether to keep what a backward pass needs and whether to round the operands of products, then x, W_ih, W_hh, b_ih,
-    b_hh of each. A row of the gates
-    `(T, B, 4H)` is m, r, z, n: its first three parts face the state, its last three the input. torch's order in the
-    weights is r, z, n.
+    Takes whether to keep what a backward pass needs and whether to round the operands of products, then x,
+    W_ih, W_hh, b_ih, b_hh of each. A row of the gates
+    `(T, B, 4H)` is m, r, z, n: its first three parts face the state, its last three the input. torch's order
+    in the weights is r, z, n.
     """
 
     @staticmethod
     def forward(ctx: Any, keep: bool, half: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
         with torch.autocast("cpu", enabled=False):
-            passes = run_in_threads([partial(_forward_pass, *group, keep=keep, half=half) for group in _fives(tensors)])
+            passes = run_in_threads(
+                [partial(_forward_pass, *group, keep=keep, half=half) for group in _fives(tensors)]
+            )
         if keep:
             ctx.save_for_backward(*(tensor for kept in passes for tensor in kept))
             ctx.spent, ctx.half = False, half
@@ -93,12 +102,17 @@ class Recurrences(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.spent:
-            raise RuntimeError("the gates of this GRU made room for their gradients: its backward pass runs once only")
+            raise RuntimeError(
+                "the gates of this GRU made room for their gradients: its backward pass runs once only"
+            )
         ctx.spent = True
         tasks = zip(grads, ctx.needs_input_grad[2::5], _fives(ctx.saved_tensors))
         with torch.autocast("cpu", enabled=False):
             passes = run_in_threads(
-                [partial(_backward_pass, given, to_input, *kept, half=ctx.half) for given, to_input, kept in tasks]
+                [
+                    partial(_backward_pass, given, to_input, *kept, half=ctx.half)
+                    for given, to_input, kept in tasks
+                ]
             )
         return None, None, *(grad for group in passes for grad in group)
 
@@ -118,7 +132,9 @@ def _add_product(out: Tensor, one: Tensor, two: Tensor) -> None:
 def _forward_pass(
     x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, *, keep: bool, half: bool = False
 ) -> Sequence[Tensor]:
-    """All states, beginning with zero, and what the backward pass needs; without `keep` only the last frames' gates."""
+    """All states, beginning with zero, and what the backward pass needs; without `keep` only the last frames'
+    gates.
+    """
     (frames, batch, _), hidden = x.shape, w_hh.shape[1]
     back = torch.cat([w_hh[2 * hidden :], w_hh[: 2 * hidden]])
     forth = back.t().contiguous()  # read once per frame, and in this order faster
@@ -176,7 +192,9 @@ def _backward_pass(
 
 
 def _through_time(gates: Tensor, states: Tensor, back: Tensor, given: Tensor) -> None:
-    """Turn the gates into the gradients of their pre-activations; `given` `(T, B, H)` are those of the states."""
+    """Turn the gates into the gradients of their pre-activations; `given` `(T, B, H)` are those of the
+    states.
+    """
     frames, batch, hidden = given.shape
     length = max(1, CHUNK // (batch * hidden))
     keeps = gates.new_empty(length, batch, hidden)

@@ -1,9 +1,9 @@
 """Jitter of a recording, estimated from the clip itself, and smoothed only as far as it is jittery.
 
-White noise of variance σ² makes neighbouring second differences of a course opposite: their mean product is −4 σ². A movement
-makes them alike. So `noise` is 0 for clean movements unless they turn within a few frames, and a clip below the limit is left as
-it is, to the bit. Differences are taken over every other frame: short clips were stretched to the frames that an encoder reads,
-and neighbouring frames of these share their noise.
+White noise of variance σ² makes neighbouring second differences of a course opposite: their mean product is
+−4 σ². A movement makes them alike. So `noise` is 0 for clean movements unless they turn within a few frames,
+and a clip below the limit is left as it is, to the bit. Differences are taken over every other frame: short
+clips were stretched to the frames that an encoder reads, and neighbouring frames of these share their noise.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from torch import Tensor
 
 STRIDE = 2
 NARROW, WIDE = 5, 9  # frames that are averaged
-FULL, WIDEST = 1.6, 4.0  # times the limit: noise at which the narrow average, and then the wide one, has taken over
+FULL, WIDEST = (
+    1.6,
+    4.0,
+)  # times the limit: noise at which the narrow average, and then the wide one, has taken over
 
 
 def noise(clips: Tensor) -> Tensor:
-    """Estimated standard deviation of the jitter `(B, P)` of clips `(B, T, P, V, C)`, of joints that are always seen."""
+    """Estimated standard deviation of the jitter `(B, P)` of clips `(B, T, P, V, C)`, of joints that are
+    always seen.
+    """
     seen = _always_seen(clips)
     bend = clips[:, 2 * STRIDE :] - 2 * clips[:, STRIDE:-STRIDE] + clips[:, : -2 * STRIDE]
     product = (bend[:, STRIDE:] * bend[:, :-STRIDE]).mean(1).mean(3)  # (B, P, V)
@@ -26,7 +31,8 @@ def noise(clips: Tensor) -> Tensor:
 
 
 def steady(clips: Tensor, limit: float) -> Tensor:
-    """Clips `(B, T, P, V, C)`, averaged over 5 frames and over up to 9 as their jitter exceeds the limit; 0 leaves all alone.
+    """Clips `(B, T, P, V, C)`, averaged over 5 frames and over up to 9 as their jitter exceeds the limit; 0
+    leaves all alone.
 
     Joints that are missing in a frame are left as they are.
     """

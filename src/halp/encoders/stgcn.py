@@ -1,4 +1,6 @@
-"""ST-GCN: convolutions over the skeleton's graph and over time, for any topology; the graph encoder of CrosSCLR and ISC."""
+"""ST-GCN: convolutions over the skeleton's graph and over time, for any topology; the graph encoder of
+CrosSCLR and ISC.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ TAPS = 9  # frames that a temporal convolution sees
 
 
 def spatial_graph(parents: Sequence[int], partition: str = "distance") -> Tensor:
-    """The skeleton's graph `(3, V, V)`, split by direction: a joint itself, its parent (inwards), its children (outwards).
+    """The skeleton's graph `(3, V, V)`, split by direction: a joint itself, its parent (inwards), its
+    children (outwards).
 
-    Entry (k, v, w) is the weight of joint v in joint w; over k and v the weights of a joint w sum to one. A root is its
-    own parent. `one-hop` is what the public code of CrosSCLR and AimCLR computes: it knows distances to the root up to one,
-    so that edges between joints further out count as neighbours at the same distance, which share a part with children.
+    Entry (k, v, w) is the weight of joint v in joint w; over k and v the weights of a joint w sum to one. A
+    root is its own parent. `one-hop` is what the public code of CrosSCLR and AimCLR computes: it knows
+    distances to the root up to one, so that edges between joints further out count as neighbours at the same
+    distance, which share a part with children.
 
     >>> spatial_graph([0, 0, 0])[:, :, 0]
     tensor([[0.3333, 0.0000, 0.0000],
@@ -51,7 +55,9 @@ class STGCNSettings(CheckedSettings):
     output: int = limited(256, least=1)  # channels of the last block, the size of the features
     stages: int = limited(3, least=1)
     input_norm: bool = True
-    dropout: float = limited(0.0, least=0, below=1)  # after the second normalisation of every block but the first
+    dropout: float = limited(
+        0.0, least=0, below=1
+    )  # after the second normalisation of every block but the first
     # neighbours inwards and outwards, by the paper; one-hop: as the public code tells them apart
     partition: str = limited("distance", among=PARTITIONS)
     # how weights begin; normal: as in the public code of CrosSCLR and AimCLR
@@ -59,10 +65,18 @@ class STGCNSettings(CheckedSettings):
 
 
 class Block(nn.Module):
-    """One spatial and one temporal convolution with a residual: `(N, T, V, C)` → `(N, ⌈T / stride⌉, V, D)`."""
+    """One spatial and one temporal convolution with a residual: `(N, T, V, C)` → `(N, ⌈T / stride⌉, V,
+    D)`.
+    """
 
     def __init__(
-        self, inputs: int, outputs: int, graph: Tensor, stride: int = 1, residual: bool = True, dropout: float = 0.0
+        self,
+        inputs: int,
+        outputs: int,
+        graph: Tensor,
+        stride: int = 1,
+        residual: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.stride, self.residual = stride, residual
@@ -79,7 +93,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, graph: Tensor) -> Tensor:
         batch, frames, joints, _ = x.shape
-        # message passing: every joint sends one message per kind of edge; the adjacency sums what arrives at each joint
+        # message passing: every joint sends one message per kind of edge; the adjacency sums what arrives at
+        # each joint
         messages = self.mix(x).view(batch * frames, joints * len(graph), -1)
         adjacency = (graph * self.importance).permute(2, 1, 0).flatten(1)
         out = torch.bmm(adjacency.expand(messages.shape[0], -1, -1), messages).view(batch, frames, joints, -1)
@@ -94,10 +109,11 @@ class Block(nn.Module):
 
 
 class STGCNEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, output)`, the mean of the last map over persons, time and joints.
+    """Clips `(B, T, P, V, C)` → features `(B, output)`, the mean of the last map over persons, time and
+    joints.
 
-    `output` 256 with 3 stages is the quarter-width network of the literature: 16, 32 and 64 channels, then 256. Width is
-    output / 16 and doubles with every stage, where time is halved.
+    `output` 256 with 3 stages is the quarter-width network of the literature: 16, 32 and 64 channels, then
+    256. Width is output / 16 and doubles with every stage, where time is halved.
     """
 
     def __init__(self, parents: Sequence[int], coordinates: int, settings: STGCNSettings) -> None:
@@ -116,7 +132,9 @@ class STGCNEncoder(nn.Module):
                 stride = 2 if stage and block == 0 else 1
                 first = not (stage or block)
                 graph = self.get_buffer("graph")
-                self.blocks.append(Block(width, outputs, graph, stride, not first, 0.0 if first else settings.dropout))
+                self.blocks.append(
+                    Block(width, outputs, graph, stride, not first, 0.0 if first else settings.dropout)
+                )
                 width = outputs
 
     def forward(self, clips: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
-"""A transformer over patches of joints in time: the encoder of masked prediction (after MAMP), for any topology.
+"""A transformer over patches of joints in time: the encoder of masked prediction (after MAMP), for any
+topology.
 
-A token is one joint over `patch` frames. Persons are sequences of their own; one who is absent (all zeros) does not take part.
+A token is one joint over `patch` frames. Persons are sequences of their own; one who is absent (all zeros)
+does not take part.
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ class TransformerSettings(CheckedSettings):
         for whole, part in (("width", "heads"), ("frames", "patch")):
             if getattr(self, whole) % getattr(self, part):
                 raise InputError(
-                    f"encoder: {whole} = {getattr(self, whole)} must be a multiple of {part} = {getattr(self, part)}"
+                    f"encoder: {whole} = {getattr(self, whole)} must be a multiple of {part} ="
+                    f" {getattr(self, part)}"
                 )
 
 
 def attend(mixed: Tensor, heads: int, dropout: nn.Module | None = None, mask: Tensor | None = None) -> Tensor:
-    """Attention among tokens, from queries, keys and values side by side: `(N, tokens, 3·width)` → `(N, tokens, width)`.
+    """Attention among tokens, from queries, keys and values side by side: `(N, tokens, 3·width)` → `(N,
+    tokens, width)`.
 
-    `dropout`, where given, is applied to the weights; a `mask` `(N, tokens)`, without dropout, says which tokens are attended to.
+    `dropout`, where given, is applied to the weights; a `mask` `(N, tokens)`, without dropout, says which
+    tokens are attended to.
     """
     number, tokens, triple = mixed.shape
     size = triple // 3 // heads
@@ -55,7 +60,9 @@ def attend(mixed: Tensor, heads: int, dropout: nn.Module | None = None, mask: Te
 
 
 class TransformerBlock(nn.Module):
-    """Pre-norm attention and feed-forward, four times as wide unless `feed` says how wide: `(N, tokens, width)` → the same."""
+    """Pre-norm attention and feed-forward, four times as wide unless `feed` says how wide: `(N, tokens,
+    width)` → the same.
+    """
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, feed: int | None = None) -> None:
         super().__init__()
@@ -110,10 +117,12 @@ class TransformerEncoder(nn.Module):
         batch, frames, persons, joints, coordinates = check_joints(clips, self.joints, self.coordinates)
         if frames % self.patch or frames > self.most_frames:
             raise InputError(
-                f"the encoder reads at most {self.most_frames} frames, a multiple of {self.patch}, and clips have {frames}; "
-                "set views.frames and encoder.frames to fit"
+                f"the encoder reads at most {self.most_frames} frames, a multiple of {self.patch}, and clips"
+                f" have {frames}; set views.frames and encoder.frames to fit"
             )
-        x = clips.permute(0, 2, 1, 3, 4).reshape(batch * persons, frames // self.patch, self.patch, joints, coordinates)
+        x = clips.permute(0, 2, 1, 3, 4).reshape(
+            batch * persons, frames // self.patch, self.patch, joints, coordinates
+        )
         return x.transpose(2, 3).reshape(batch * persons, -1, self.patch * coordinates)
 
     def places(self, tokens: int) -> Tensor:
@@ -122,7 +131,9 @@ class TransformerEncoder(nn.Module):
         return (times[:, None] + self.joint_place).flatten(0, 1)
 
     def encode(self, patches: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Tokens `(N, tokens, width)` of patches; of those at the indices `visible` `(N, k)` alone, where given."""
+        """Tokens `(N, tokens, width)` of patches; of those at the indices `visible` `(N, k)` alone, where
+        given.
+        """
         x = self.embed(patches) + self.places(patches.shape[1])
         if visible is not None:
             x = x.gather(1, visible[:, :, None].expand(-1, -1, x.shape[2]))

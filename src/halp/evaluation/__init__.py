@@ -1,8 +1,8 @@
 """Evaluation: features, protocols and results.
 
 `protocols/` · `protocol.py` their registry, what a protocol gets and gives ·
-`evaluate_encoder.py` one encoder by one protocol, and test clips that were trained on · `evaluate_run.py` a run beside its
-baselines, and results on disk · `results.py`. Features come from `halp.features`.
+`evaluate_encoder.py` one encoder by one protocol, and test clips that were trained on · `evaluate_run.py` a
+run beside its baselines, and results on disk · `results.py`. Features come from `halp.features`.
 """
 
 import halp.evaluation.protocols  # noqa: F401  (fills the registry)

@@ -34,13 +34,21 @@ Encoder = PretrainedEncoder | Mapping[str, PretrainedEncoder] | EncoderGroup | s
 
 @overload
 def evaluate(
-    encoder: Encoder, store: Store | str | os.PathLike[str], protocol: str = ..., split: str = ..., **options: Any
+    encoder: Encoder,
+    store: Store | str | os.PathLike[str],
+    protocol: str = ...,
+    split: str = ...,
+    **options: Any,
 ) -> Result: ...
 
 
 @overload
 def evaluate(
-    encoder: Encoder, store: Store | str | os.PathLike[str], protocol: Sequence[str], split: str = ..., **options: Any
+    encoder: Encoder,
+    store: Store | str | os.PathLike[str],
+    protocol: Sequence[str],
+    split: str = ...,
+    **options: Any,
 ) -> dict[str, Result]: ...
 
 
@@ -63,8 +71,8 @@ def evaluate(
     Parameters
     ----------
     encoder : PretrainedEncoder, path or str, or mapping of names to several
-        An encoder, a run, a package, a shipped name or `auto`. It stays as it is: its fingerprint is taken before and after.
-        Several go to the protocol `ensemble`.
+        An encoder, a run, a package, a shipped name or `auto`. It stays as it is: its fingerprint is taken
+        before and after. Several go to the protocol `ensemble`.
     store : Store or path
         Clips with labels and splits.
     protocol : str or sequence of str
@@ -107,7 +115,8 @@ def evaluate(
     names = [protocol] if isinstance(protocol, str) else list(protocol)
     if settings and len(names) > 1:
         raise InputError(
-            f"{', '.join(settings)}: settings belong to one protocol, and {', '.join(names)} are several; call evaluate for each"
+            f"{', '.join(settings)}: settings belong to one protocol, and {', '.join(names)} are several;"
+            " call evaluate for each"
         )
     chosen = {name: protocol_settings(name, settings) for name in names}
     store = store if isinstance(store, Store) else open_store(store)
@@ -158,7 +167,8 @@ def _labelled_parts(store: Store, split: str) -> tuple[Indices, Indices]:
     train, test = (part[store.labels[part] >= 0] for part in store.split(split))
     if not len(train) or not len(test):
         raise InputError(
-            f"split '{split}' of store '{store.path}' has no labelled clips on one side; evaluation needs labels"
+            f"split '{split}' of store '{store.path}' has no labelled clips on one side; evaluation needs"
+            " labels"
         )
     return train, test
 
@@ -175,7 +185,8 @@ def _scores(store: Store, test: Indices, outcomes: Sequence[Predictions]) -> dic
         "accuracies": accuracies,
         "std": std,
         "metrics": {
-            key: mean_and_std([outcome.metrics[key] for outcome in outcomes])[0] for key in outcomes[0].metrics
+            key: mean_and_std([outcome.metrics[key] for outcome in outcomes])[0]
+            for key in outcomes[0].metrics
         },
         "per_class": by_class(confusion, names),
         "confusion": confusion.tolist(),
@@ -188,23 +199,31 @@ def _backbone(encoder: Encoder, protocols: Sequence[str]) -> Any:
         encoder = EncoderGroup(encoder)
     for protocol in protocols:
         if isinstance(encoder, EncoderGroup) and not get_protocol(protocol).fuses_encoders:
-            raise InputError(f"protocol '{protocol}' evaluates one encoder; several go to the protocol 'ensemble'")
+            raise InputError(
+                f"protocol '{protocol}' evaluates one encoder; several go to the protocol 'ensemble'"
+            )
     if not isinstance(encoder, nn.Module):
-        raise InputError(f"an encoder is needed, not {type(encoder).__name__}; load one with halp.load_encoder")
+        raise InputError(
+            f"an encoder is needed, not {type(encoder).__name__}; load one with halp.load_encoder"
+        )
     return encoder
 
 
 def pretraining_clips(origin: Mapping[str, Any], store: Store) -> npt.NDArray[np.int64] | None:
-    """Indices of the clips of this store that an encoder of this origin was pre-trained on; None if it is not known.
+    """Indices of the clips of this store that an encoder of this origin was pre-trained on; None if it is not
+    known.
 
-    It is not known for encoders that do not say, and for other data than the pre-training's: two stores may share
-    recordings.
+    It is not known for encoders that do not say, and for other data than the pre-training's: two stores may
+    share recordings.
     """
     if origin.get("raw") or origin.get("trained") is False:
         return np.zeros(0, dtype=np.int64)
     origins = list(origin.get("members", {}).values())
     if "initialised" in origin:  # its encoder had learned from other clips before
-        origins = [origin["initialised"], {key: value for key, value in origin.items() if key != "initialised"}]
+        origins = [
+            origin["initialised"],
+            {key: value for key, value in origin.items() if key != "initialised"},
+        ]
     if origins:
         parts = [pretraining_clips(member, store) for member in origins]
         known = [part for part in parts if part is not None]
@@ -233,7 +252,9 @@ def count_overlap(origin: Mapping[str, Any], store: Store, test: npt.NDArray[np.
 def overlap_warning(
     origins: Sequence[Mapping[str, Any]], store: Store, splits: Sequence[str], *, allowed: bool
 ) -> str | None:
-    """What must be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is refused."""
+    """What must be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is
+    refused.
+    """
     shared, tested = 0, 0
     named: list[str] = []
     for split in splits:
@@ -246,14 +267,14 @@ def overlap_warning(
         learned = pretraining_splits(origin)
         if not allowed and ALL not in learned:
             raise InputError(
-                f"{most} of the {len(test)} test clips of split '{split}' were in the pre-training on split "
-                f"{' and '.join(map(repr, learned))}; evaluate on that split, pre-train on '{split}', or add --allow-overlap, "
-                "which marks the results"
+                f"{most} of the {len(test)} test clips of split '{split}' were in the pre-training on split"
+                f" {' and '.join(map(repr, learned))}; evaluate on that split, pre-train on '{split}', or add"
+                " --allow-overlap, which marks the results"
             )
     if not named:
         return None
     where = f"split '{named[0]}'" if len(named) == 1 else f"{len(named)} splits"
     return (
-        f"{shared} of the {tested} test clips of {where} were in the pre-training; the results are marked and do not compare "
-        "with those on clips that were not trained on"
+        f"{shared} of the {tested} test clips of {where} were in the pre-training; the results are marked and"
+        " do not compare with those on clips that were not trained on"
     )

@@ -27,7 +27,9 @@ from halp.training.run_folder import RunFolder
 
 
 def saved_results(folder: RunFolder) -> list[Result]:
-    """All results that are saved in a run folder, by file name; what a killed process left unfinished is passed over."""
+    """All results that are saved in a run folder, by file name; what a killed process left unfinished is
+    passed over.
+    """
     paths = sorted(folder.results.glob("*.json"))
     return [Result.load(path) for path in paths if not path.name.startswith(".")]
 
@@ -45,11 +47,15 @@ def result_path(
 ) -> Path:
     """Where a result is saved under a run folder; `home_hash` is that of the data of the run itself."""
     other = "" if home_hash == store.hash else store.hash
-    return folder.results / result_name(protocol, split, encoder.stream, seeds, settings, encoder.origin, other)
+    return folder.results / result_name(
+        protocol, split, encoder.stream, seeds, settings, encoder.origin, other
+    )
 
 
 def locked_result(path: Path) -> AbstractContextManager[None]:
-    """Own a result while it is computed and saved: a second process that wants the same one is told who computes it."""
+    """Own a result while it is computed and saved: a second process that wants the same one is told who
+    computes it.
+    """
     return locked_where_possible(path.with_name(f".{path.stem}.lock"), f"result '{path}'")
 
 
@@ -62,9 +68,16 @@ def result_name(
     origin: Mapping[str, Any],
     other_data: str = "",
 ) -> str:
-    """The file name of a result; settings other than the protocol's own and data other than the run's are in it."""
+    """The file name of a result; settings other than the protocol's own and data other than the run's are in
+    it.
+    """
     chosen = protocol_settings(protocol, dict(settings))
-    parts = [protocol, split, stream, f"seed{seeds[0]}" if len(seeds) == 1 else f"seeds{'-'.join(map(str, seeds))}"]
+    parts = [
+        protocol,
+        split,
+        stream,
+        f"seed{seeds[0]}" if len(seeds) == 1 else f"seeds{'-'.join(map(str, seeds))}",
+    ]
     if chosen != protocol_settings(protocol, {}):
         text = json.dumps([protocol, asdict(chosen)], sort_keys=True)
         parts.append(hashlib.sha256(text.encode()).hexdigest()[:8])
@@ -86,7 +99,9 @@ def evaluate_cached(
     settings: Mapping[str, Any],
     progress: bool = True,
 ) -> Result:
-    """A result from its file under `folder`, if it is of this very encoder and data; evaluated and saved otherwise."""
+    """A result from its file under `folder`, if it is of this very encoder and data; evaluated and saved
+    otherwise.
+    """
     # data is always named here: a sweep evaluates one encoder on several stores
     path = result_path(folder, encoder, store, protocol, split, seeds=list(seeds), settings=settings)
     with locked_result(path):
@@ -114,7 +129,9 @@ class EncoderResults:
 
 
 def settings_for(encoder: Any, protocol: str, settings: ProtocolSettings) -> dict[str, Any] | None:
-    """Settings of a protocol for this encoder; None if it has nothing that the protocol could train or fuse."""
+    """Settings of a protocol for this encoder; None if it has nothing that the protocol could train or
+    fuse.
+    """
     chosen, known = dict(settings.get(protocol, {})), get_protocol(protocol)
     raw = isinstance(encoder, RawCoordinates)
     if not raw and "shipped" not in encoder.origin:
@@ -136,7 +153,9 @@ def evaluate_protocols(
     run: Run | None = None,
     progress: bool = True,
 ) -> EncoderResults:
-    """Evaluate one encoder by several protocols on features that are computed once; results are saved in the run."""
+    """Evaluate one encoder by several protocols on features that are computed once; results are saved in the
+    run.
+    """
     # raw coordinates are wide and cheap: not worth the disk
     cache = FeatureCache(None if run is None or isinstance(encoder, RawCoordinates) else run.features)
     results = []
@@ -159,7 +178,9 @@ def evaluate_protocols(
 
 
 def _save(path: Path, result: Result) -> None:
-    """Save a result in its run; where the folder cannot be written, as somebody else's, the result is still given."""
+    """Save a result in its run; where the folder cannot be written, as somebody else's, the result is still
+    given.
+    """
     try:
         result.save(path)
     except InputError as error:
@@ -180,19 +201,23 @@ def evaluate_run(
     others: Sequence[Run] = (),
     allow_overlap: bool = False,
 ) -> list[EncoderResults]:
-    """Results of a run's encoder and, with `baselines`, of raw coordinates, the encoder before training and the shipped one.
+    """Results of a run's encoder and, with `baselines`, of raw coordinates, the encoder before training and
+    the shipped one.
 
-    The shipped encoder is the one that reads the store's joints, if there is one. An encoder without a run (a package,
-    called `name`) leaves nothing behind; its baselines are the same coordinates as it reads them, and its architecture with
-    fresh weights. Protocols that fuse encoders, such as `ensemble`, get all streams of the run and of the `others`. A split
-    whose test clips were pre-trained on is refused unless `allow_overlap` (see `overlap_warning`).
+    The shipped encoder is the one that reads the store's joints, if there is one. An encoder without a run (a
+    package, called `name`) leaves nothing behind; its baselines are the same coordinates as it reads them,
+    and its architecture with fresh weights. Protocols that fuse encoders, such as `ensemble`, get all streams
+    of the run and of the `others`. A split whose test clips were pre-trained on is refused unless
+    `allow_overlap` (see `overlap_warning`).
     """
     single = [protocol for protocol in protocols if not get_protocol(protocol).fuses_encoders]
     fusing = [protocol for protocol in protocols if protocol not in single]
     home = run if isinstance(run, Run) else None
     encoder = run if isinstance(run, PretrainedEncoder) else run.encoder(stream)
     if fusing and home is None:
-        raise InputError(f"protocol '{fusing[0]}' fuses the streams of runs; give a run folder instead of '{name}'")
+        raise InputError(
+            f"protocol '{fusing[0]}' fuses the streams of runs; give a run folder instead of '{name}'"
+        )
     group = ensemble_of([home, *others]) if fusing and home is not None else None
     origins = [encoder.origin, *(member.origin for _, member in (group.items() if group else []))]
     if warning := overlap_warning(origins, store, splits, allowed=allow_overlap):
@@ -212,7 +237,9 @@ def evaluate_run(
     encoders[name if home is None else home.path.name] = encoder
     shared: dict[str, Any] = {"splits": splits, "seeds": seeds, "settings": settings, "run": home}
     rows = [
-        evaluate_protocols(name, one, store, protocols=single, **shared) for name, one in encoders.items() if single
+        evaluate_protocols(name, one, store, protocols=single, **shared)
+        for name, one in encoders.items()
+        if single
     ]
     if group is not None:
         rows.append(evaluate_protocols(f"ensemble {group.stream}", group, store, protocols=fusing, **shared))
@@ -220,7 +247,9 @@ def evaluate_run(
 
 
 def fitting_shipped(store: Store, beside: PretrainedEncoder | None = None) -> PretrainedEncoder | None:
-    """The shipped encoder that reads the joints of a store; None if there is none, or it is the one to stand `beside`."""
+    """The shipped encoder that reads the joints of a store; None if there is none, or it is the one to stand
+    `beside`.
+    """
     try:
         name = choose_shipped(open_source(store))
     except InputError:
@@ -233,10 +262,11 @@ def fitting_shipped(store: Store, beside: PretrainedEncoder | None = None) -> Pr
 
 
 def verdict(rows: Sequence[EncoderResults]) -> str:
-    """Which encoder to keep, in one sentence: the last of these or the best of the others; empty without any other.
+    """Which encoder to keep, in one sentence: the last of these or the best of the others; empty without any
+    other.
 
-    Accuracies are means over the protocols and splits that both have. Differences below twice the standard error of two
-    shares of the test clips are called level.
+    Accuracies are means over the protocols and splits that both have. Differences below twice the standard
+    error of two shares of the test clips are called level.
     """
     *others, last = rows
     ours = {_place(result): result for result in last.results}

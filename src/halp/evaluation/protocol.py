@@ -1,4 +1,5 @@
-"""The registry of protocols: what a protocol is called, takes and does, and what tables have to know about it.
+"""The registry of protocols: what a protocol is called, takes and does, and what tables have to know about
+it.
 
 A protocol is a dataclass of settings and a function `(context, settings) → predictions`:
 
@@ -38,17 +39,20 @@ Labels = npt.NDArray[np.int64]
 
 
 def training_crops(pool: ClipPool, clips: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Start and length `(B,)` of one crop per clip as the authors draw them for linear evaluation: U(0.5, 1) of the length."""
+    """Start and length `(B,)` of one crop per clip as the authors draw them for linear evaluation: U(0.5, 1)
+    of the length.
+    """
     rule = PaperSettings(crop_min=0.5, crop_frames=64)
     return draw_crops(pool.lengths[clips.to(pool.lengths.device)], rule, draws)
 
 
 @dataclass(frozen=True)
 class ProtocolContext:
-    """What a protocol gets: an encoder, labelled clips in two parts, a seed, and features computed when asked for.
+    """What a protocol gets: an encoder, labelled clips in two parts, a seed, and features computed when asked
+    for.
 
-    Contexts made by `dataclasses.replace` share the clips and central features of an encoder, which depend on neither seed
-    nor split.
+    Contexts made by `dataclasses.replace` share the clips and central features of an encoder, which depend on
+    neither seed nor split.
     """
 
     encoder: Any  # a PretrainedEncoder, or the EncoderGroup of an ensemble
@@ -74,12 +78,17 @@ class ProtocolContext:
 
     @property
     def groups(self) -> npt.NDArray[Any]:
-        """What must not be torn apart when training clips are held out `(N,)`: subjects or cameras, whatever the split goes by.
+        """What must not be torn apart when training clips are held out `(N,)`: subjects or cameras, whatever
+        the split goes by.
 
         The clips themselves where it goes by nothing, or by what all of them share.
         """
         column = getattr(self.store.splits[self.split], "column", "")
-        values = self.store.columns[column][self.train] if column in self.store.columns else np.zeros(len(self.train))
+        values = (
+            self.store.columns[column][self.train]
+            if column in self.store.columns
+            else np.zeros(len(self.train))
+        )
         return values if len(np.unique(values)) > 1 else np.arange(len(self.train))
 
     @property
@@ -91,7 +100,9 @@ class ProtocolContext:
     def pool(self) -> ClipPool:
         """All clips of the store in the encoder's layout, on the device."""
         if ("pool", self.encoder) not in self.shared:
-            self.shared["pool", self.encoder] = source_pool(self.encoder, open_source(self.store), self.device)
+            self.shared["pool", self.encoder] = source_pool(
+                self.encoder, open_source(self.store), self.device
+            )
         return self.shared["pool", self.encoder]
 
     @property
@@ -110,7 +121,9 @@ class ProtocolContext:
         return self.cache.get(key, self.encoder.output_size, compute).vectors
 
     def cached_crops(self, number: int) -> Features:
-        """Features of one random crop of every training clip, set `number`; from the cache where they are there."""
+        """Features of one random crop of every training clip, set `number`; from the cache where they are
+        there.
+        """
         chosen = hashlib.sha256(np.asarray(self.train, dtype="<i8").tobytes()).hexdigest()[:16]
         crop = f"random U(0.5, 1) seed {self.seed} set {number} clips {chosen}"
         return self._cached(crop, lambda: self._crops("linear crops", number))
@@ -120,7 +133,9 @@ class ProtocolContext:
         return np.concatenate(list(self._crops(purpose, number)))
 
     def few_labels(self, share: float, *, stratified: bool = False) -> Labels:
-        """Those of the training clips, drawn by the seed, whose labels may be used: a share of them, of every class or of all."""
+        """Those of the training clips, drawn by the seed, whose labels may be used: a share of them, of every
+        class or of all.
+        """
         base = self.store.splits[self.split]
         rule = FewLabels(f"{self.split}-few", base, share, seed=self.seed, stratified=stratified)
         few, _ = rule.indices(self.store.columns)
@@ -130,12 +145,16 @@ class ProtocolContext:
         return few
 
     def crop(self, clips: Tensor, draws: torch.Generator) -> Tensor:
-        """A random crop of each of these clips `(B,)`, as classifiers are trained on: `(B, T, P, V, C)`, on the device."""
+        """A random crop of each of these clips `(B,)`, as classifiers are trained on: `(B, T, P, V, C)`, on
+        the device.
+        """
         return self.pool.cut(clips, *training_crops(self.pool, clips, draws), self.encoder.frames)
 
     def encode_centres(self, encoder: Any, clips: Labels) -> Features:
         """Features `(B, F)` of the central crops of clips `(B,)` by another encoder of the same input."""
-        return np.concatenate(list(encode_centres(encoder, self.pool, torch.from_numpy(clips), progress=False)))
+        return np.concatenate(
+            list(encode_centres(encoder, self.pool, torch.from_numpy(clips), progress=False))
+        )
 
     def _crops(self, purpose: str, number: int) -> Iterator[Features]:
         clips = torch.from_numpy(self.train)
@@ -168,7 +187,10 @@ class EncoderGroup(nn.Module):
     @property
     def origin(self) -> dict[str, Any]:
         origins: dict[str, Any] = {name: dict(self._member(name).origin) for name in self.members}
-        return {"members": origins, "trained": all(member.get("trained", True) for member in origins.values())}
+        return {
+            "members": origins,
+            "trained": all(member.get("trained", True) for member in origins.values()),
+        }
 
     def _member(self, name: str) -> Any:
         return self.members[name]
@@ -183,17 +205,25 @@ ProtocolFunction = Callable[[ProtocolContext, Any], Predictions | Labels]
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol(Entry):
-    """A registered protocol. `title` names a column of a table by the settings, and is the protocol's name by default."""
+    """A registered protocol. `title` names a column of a table by the settings, and is the protocol's name by
+    default.
+    """
 
     build: ProtocolFunction
     trains_backbone: Callable[[Any], bool]  # with these settings; raw coordinates have nothing to train
     fuses_encoders: bool  # takes several encoders at once
     title: Callable[[Any], str]
-    baseline_settings: Mapping[str, Any] = field(default_factory=dict)  # override the settings for raw coordinates
-    draws_labels: bool = False  # the seed draws which labels are used, so that one value is a mean over several
+    baseline_settings: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # override the settings for raw coordinates
+    draws_labels: bool = (
+        False  # the seed draws which labels are used, so that one value is a mean over several
+    )
 
     def run(self, context: ProtocolContext, settings: Any) -> Predictions:
-        """Carry the protocol out; a plain array of predicted classes is taken as predictions without metrics."""
+        """Carry the protocol out; a plain array of predicted classes is taken as predictions without
+        metrics.
+        """
         outcome = self.build(context, settings)
         return outcome if isinstance(outcome, Predictions) else Predictions(outcome)
 

@@ -123,7 +123,11 @@ def score(
 def by_class(confusion: npt.NDArray[np.int64], class_names: Sequence[str]) -> dict[str, float]:
     """Per cent right of each class that occurs, from a confusion matrix `(C, C)`."""
     total = confusion.sum(1)
-    return {name: round(100 * float(confusion[c, c] / total[c]), 4) for c, name in enumerate(class_names) if total[c]}
+    return {
+        name: round(100 * float(confusion[c, c] / total[c]), 4)
+        for c, name in enumerate(class_names)
+        if total[c]
+    }
 
 
 def pool_folds(results: Sequence[Result]) -> list[Result]:
@@ -135,7 +139,9 @@ def pool_folds(results: Sequence[Result]) -> list[Result]:
     for result in results:
         family, dash, number = result.split.rpartition("-")
         split = family if dash and number.isdigit() else result.split
-        families.setdefault((split, result.protocol, result.stream, json.dumps(result.settings)), []).append(result)
+        families.setdefault((split, result.protocol, result.stream, json.dumps(result.settings)), []).append(
+            result
+        )
     pooled = []
     for (split, *_), folds in families.items():
         if len(folds) == 1:
@@ -151,7 +157,9 @@ def pool_folds(results: Sequence[Result]) -> list[Result]:
                 accuracy=round(100 * float(np.trace(confusion) / confusion.sum()), 4),
                 accuracies=accuracies,
                 std=mean_and_std(accuracies)[1],
-                metrics={key: mean_and_std([fold.metrics[key] for fold in folds])[0] for key in folds[0].metrics},
+                metrics={
+                    key: mean_and_std([fold.metrics[key] for fold in folds])[0] for key in folds[0].metrics
+                },
                 per_class=by_class(confusion, folds[0].classes),
                 confusion=confusion.tolist(),
                 clips={"train": folds[0].clips["train"], "test": sum(fold.clips["test"] for fold in folds)},

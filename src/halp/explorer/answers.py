@@ -1,4 +1,6 @@
-"""Answers to what one asks of a collection: what is similar, what happens when, where two differ, what HaLP makes of a clip."""
+"""Answers to what one asks of a collection: what is similar, what happens when, where two differ, what HaLP
+makes of a clip.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def search(
     examples = {*rows, *against}
     wanted = min(len(collection), (k + len(examples)) * (4 if against else 1) * collection.overlapping)
     if passing is None:
-        found, similarity = (part.ravel() for part in search_exactly(collection.table.vectors, queries, wanted))
+        found, similarity = (
+            part.ravel() for part in search_exactly(collection.table.vectors, queries, wanted)
+        )
     else:
         rows_left = np.flatnonzero(passing)
         wanted = min(wanted, len(rows_left))
@@ -116,7 +120,9 @@ def search(
 def apart(
     collection: Collection, hits: Sequence[tuple[int, float]], known: Sequence[tuple[int, float, float]]
 ) -> list[tuple[int, float]]:
-    """Hits without those that share time with a known span or an earlier hit: windows that overlap are most like each other."""
+    """Hits without those that share time with a known span or an earlier hit: windows that overlap are most
+    like each other.
+    """
     taken: dict[int, list[tuple[float, float]]] = {}
     for recording, start, stop in known:
         taken.setdefault(recording, []).append((start, stop))
@@ -137,7 +143,9 @@ def timeline(
     classes: Sequence[str],
     grouping: Grouping | None,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Tiers of a recording: segments of the model and of groups, who is absent, and probabilities over time."""
+    """Tiers of a recording: segments of the model and of groups, who is absent, and probabilities over
+    time.
+    """
     rows, facts = collection.rows_of(recording), collection.extent(recording)
     name, table = facts["name"], collection.table
     tiers: dict[str, list[dict[str, Any]]] = {}
@@ -146,7 +154,9 @@ def timeline(
 
     absent = collection.nobody(recording)
 
-    def merged(beliefs: Floats, labels: Sequence[str], rejected: npt.NDArray[np.bool_] | None = None) -> list[Any]:
+    def merged(
+        beliefs: Floats, labels: Sequence[str], rejected: npt.NDArray[np.bool_] | None = None
+    ) -> list[Any]:
         parts = merge_windows(
             name,
             table.starts[rows],
@@ -177,10 +187,15 @@ def timeline(
 
 
 def compare(collection: Collection, first: int, second: int) -> tuple[dict[str, Any], Arrays]:
-    """Two rows aligned: frames of both, which frames belong together, and how far every joint is apart in them."""
+    """Two rows aligned: frames of both, which frames belong together, and how far every joint is apart in
+    them.
+    """
     clips = ready_clips(collection.encoder, collection.source, (first, second))
     made = compare_clips(collection.encoder, clips[0], clips[1])
-    arrays: Arrays = {"pairs": made.pairs.astype(np.int32), "joints": np.nan_to_num(made.joints).astype(np.float32)}
+    arrays: Arrays = {
+        "pairs": made.pairs.astype(np.int32),
+        "joints": np.nan_to_num(made.joints).astype(np.float32),
+    }
     facts: dict[str, Any] = {
         "clips": [],
         "distance": round(float(made.distance.mean()), 4),
@@ -198,10 +213,12 @@ def compare(collection: Collection, first: int, second: int) -> tuple[dict[str, 
 def understand(
     collection: Collection, row: int, space: KeySpace | None = None, *, seed: int = 0
 ) -> tuple[dict[str, Any], Arrays]:
-    """HaLP on the sphere: prototypes, hallucinated positives of a row, which the filter keeps, and where each stands.
+    """HaLP on the sphere: prototypes, hallucinated positives of a row, which the filter keeps, and where each
+    stands.
 
-    The sphere is that of the keys of the encoder's own training, where its `space` is known, else that of the encoder's vectors.
-    Positives and prototypes have no place on a map of their own: each is given with the real rows nearest to it.
+    The sphere is that of the keys of the encoder's own training, where its `space` is known, else that of the
+    encoder's vectors. Positives and prototypes have no place on a map of their own: each is given with the
+    real rows nearest to it.
     """
     import torch
 
@@ -216,7 +233,11 @@ def understand(
         prototypes = kmeans(points, count, generator=generator(seed, "prototypes", count))
         settings: dict[str, Any] = {"count": POSITIVES, "hardness": HARDNESS}
     else:
-        points, prototypes, settings = torch.from_numpy(collection.keys(space, rows)), space.centres, space.settings
+        points, prototypes, settings = (
+            torch.from_numpy(collection.keys(space, rows)),
+            space.centres,
+            space.settings,
+        )
     key = points[int(np.flatnonzero(rows == row)[0])][None]
     plan = plan_positives(key, prototypes, query=key, generator=generator(seed, "positives", row), **settings)
     near = (plan.positives()[0].to(points) @ points.T).topk(min(4, len(rows)), dim=1)

@@ -1,4 +1,6 @@
-"""What the page asks of a session, each request a method: over HTTP, from a notebook, or written into a static folder."""
+"""What the page asks of a session, each request a method: over HTTP, from a notebook, or written into a
+static folder.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Api:
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- looking
+    # -------------------------------------------------------------------------------------------------------
 
     def pulse(self, given: dict[str, Any]) -> Any:
         return self.session.pulse()
@@ -60,7 +63,11 @@ class Api:
 
     def rows(self, given: dict[str, Any]) -> Any:
         collection = self.session.collection
-        arrays = {"recording": collection.recording, "start": collection.table.starts, "stop": collection.table.stops}
+        arrays = {
+            "recording": collection.recording,
+            "start": collection.table.starts,
+            "stop": collection.table.stops,
+        }
         return pack({"rows": len(collection)}, arrays)
 
     def names(self, given: dict[str, Any]) -> Any:
@@ -89,7 +96,8 @@ class Api:
         recording = self._recording(given)
         frames = self.session.collection.extent(recording)["frames"]
         joints, facts = self.session.collection.packed_chunk(
-            recording, _whole(given, "chunk", -(-frames // self.session.collection.extent(recording)["chunk"]))
+            recording,
+            _whole(given, "chunk", -(-frames // self.session.collection.extent(recording)["chunk"])),
         )
         return pack(facts, {"joints": joints})
 
@@ -113,23 +121,32 @@ class Api:
         collection = self.session.collection
         return [collection.describe(row) for row in collection.find(_text(given, "text")[:200])]
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- asking
+    # --------------------------------------------------------------------------------------------------------
 
     def search(self, given: dict[str, Any]) -> Any:
         from halp.explorer.answers import search
 
-        spans = [(self._recording(one), _number(one, "start"), _number(one, "stop")) for one in _objects(given, 20)]
+        spans = [
+            (self._recording(one), _number(one, "start"), _number(one, "stop")) for one in _objects(given, 20)
+        ]
         rows, against = self._rows(given, "rows", 200), self._rows(given, "against", 200)
         count = _whole(given, "k", MOST_HITS + 1) if "k" in given else 24
         passing = self._passing(given)
-        return search(self.session.collection, rows, spans=spans, against=against, k=max(1, count), passing=passing)
+        return search(
+            self.session.collection, rows, spans=spans, against=against, k=max(1, count), passing=passing
+        )
 
     def _passing(self, given: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
-        """Rows that the filter of the page lets through: those without a category that is hidden; None: all."""
+        """Rows that the filter of the page lets through: those without a category that is hidden; None:
+        all.
+        """
         if "hidden" not in given:
             return None
         column = self.session.column(_text(given, "column"))
-        return ~np.isin(column.values, [one for one in _list(given, "hidden", 10_000) if isinstance(one, int)])
+        return ~np.isin(
+            column.values, [one for one in _list(given, "hidden", 10_000) if isinstance(one, int)]
+        )
 
     def timeline(self, given: dict[str, Any]) -> Any:
         from halp.explorer.answers import timeline
@@ -178,7 +195,8 @@ class Api:
         picture = picture_of(data, width, height)
         return session.camera.look(session.collection, session.model, picture, _number(given, "time"))
 
-    # -- labelling -----------------------------------------------------------------------------------------------------
+    # -- labelling
+    # -----------------------------------------------------------------------------------------------------
 
     def label(self, given: dict[str, Any]) -> Any:
         """Give rows, a group or spans a class, by id or by name; an empty name takes the label off."""
@@ -206,11 +224,15 @@ class Api:
 
     def move(self, given: dict[str, Any]) -> Any:
         start, stop = _number(given, "start"), _number(given, "stop")
-        return self._changed(self.session.labels.move(_id(given, "event"), start, stop, ground=_ground(given)))
+        return self._changed(
+            self.session.labels.move(_id(given, "event"), start, stop, ground=_ground(given))
+        )
 
     def rename(self, given: dict[str, Any]) -> Any:
         ground = _ground(given)
-        return self._changed(self.session.labels.rename(_id(given, "class"), _text(given, "name"), ground=ground))
+        return self._changed(
+            self.session.labels.rename(_id(given, "class"), _text(given, "name"), ground=ground)
+        )
 
     def remove(self, given: dict[str, Any]) -> Any:
         return self._changed(self.session.labels.remove(_id(given, "class"), ground=_ground(given)))
@@ -249,7 +271,9 @@ class Api:
         return {"group": describe_groups(session)}
 
     def counts(self, given: dict[str, Any]) -> Any:
-        """How far groups are apart for 2 to 12 of them, and the largest number that is nearly as good as the best."""
+        """How far groups are apart for 2 to 12 of them, and the largest number that is nearly as good as the
+        best.
+        """
         found = self.session.collection.silhouettes()
         good = [count for count, value in found.items() if value >= 0.9 * max(found.values())]
         return {
@@ -265,7 +289,8 @@ class Api:
         make = recording_table if given.get("by") == "recording" else result_table
         return make(self.session).encode()
 
-    # -- checks --------------------------------------------------------------------------------------------------------
+    # -- checks
+    # --------------------------------------------------------------------------------------------------------
 
     def _rows(self, given: dict[str, Any], name: str, most: int, *, least: int = 0) -> list[int]:
         rows = [_checked(one, len(self.session.collection), "row") for one in _list(given, name, most)]

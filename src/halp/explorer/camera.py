@@ -1,4 +1,6 @@
-"""What stands before a camera, seen by the page picture by picture: the people in it, and the movements it is like."""
+"""What stands before a camera, seen by the page picture by picture: the people in it, and the movements it is
+like.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ NEAREST = 4
 
 
 class Camera:
-    """Keeps the poses of the last seconds. The pose estimator is opened at the first picture; one picture at a time."""
+    """Keeps the poses of the last seconds. The pose estimator is opened at the first picture; one picture at
+    a time.
+    """
 
     def __init__(self) -> None:
         self._lock, self._opened = threading.Lock(), ExitStack()
@@ -45,7 +49,11 @@ class Camera:
             self._opened.close()
 
     def look(
-        self, collection: Collection, model: FewLabelModel | None, picture: npt.NDArray[np.uint8], moment: float
+        self,
+        collection: Collection,
+        model: FewLabelModel | None,
+        picture: npt.NDArray[np.uint8],
+        moment: float,
     ) -> dict[str, Any]:
         """The people in a picture `(height, width, 3)` of a moment, and what they have been doing."""
         from halp.video.live import LivePicture
@@ -74,10 +82,14 @@ class Camera:
         """Places in the picture between 0 and 1, with how visible each is."""
         return np.round(seen.image[..., [0, 1, 3]] / [*seen.size, 1], 4).tolist()
 
-    def _recognise(self, collection: Collection, model: FewLabelModel | None, seen: LivePicture) -> dict[str, Any]:
+    def _recognise(
+        self, collection: Collection, model: FewLabelModel | None, seen: LivePicture
+    ) -> dict[str, Any]:
         encoder, past = collection.encoder, self._seen
         length = collection.source.cutting.window or WINDOW
-        if past and not past[-1][0] < seen.time < past[-1][0] + length:  # another camera, or one that was stopped
+        if (
+            past and not past[-1][0] < seen.time < past[-1][0] + length
+        ):  # another camera, or one that was stopped
             past.clear()
         past.append((seen.time, seen.joints(encoder.topology.dimensions)))
         share = keep_window(past, length)
@@ -85,13 +97,20 @@ class Camera:
         if share < 1 or len(there) < SEEN * len(past):
             return {"filled": round(share, 2), "seen": bool(there)}
         vector = self._vector(collection, length)
-        rows, similarity = (part[0] for part in search_exactly(collection.table.vectors, unit(vector), NEAREST))
-        hits = [{**collection.describe(int(row)), "similarity": round(float(s), 3)} for row, s in zip(rows, similarity)]
+        rows, similarity = (
+            part[0] for part in search_exactly(collection.table.vectors, unit(vector), NEAREST)
+        )
+        hits = [
+            {**collection.describe(int(row)), "similarity": round(float(s), 3)}
+            for row, s in zip(rows, similarity)
+        ]
         answer: dict[str, Any] = {"filled": 1.0, "seen": True, "nearest": hits}
         if model is not None:
             prediction = model.classifier.predict(vector)
             answer |= {
-                "label": None if prediction.rejected[0] else model.classifier.classes[int(prediction.best[0])],
+                "label": (
+                    None if prediction.rejected[0] else model.classifier.classes[int(prediction.best[0])]
+                ),
                 "best": model.classifier.classes[int(prediction.best[0])],
                 "probability": round(float(prediction.probability[0]), 3),
             }
@@ -116,7 +135,9 @@ class Camera:
 
 
 def keep_window(past: deque[tuple[float, Any]], length: float) -> float:
-    """Drop what a window of `length` seconds does not need, and say which share of it is there, however rare pictures are."""
+    """Drop what a window of `length` seconds does not need, and say which share of it is there, however rare
+    pictures are.
+    """
     while len(past) > 1 and past[-1][0] - past[1][0] >= length:
         past.popleft()
     return min(1.0, (past[-1][0] - past[0][0]) / length)

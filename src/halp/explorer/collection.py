@@ -1,4 +1,6 @@
-"""A collection of movements as the explorer shows it: clips or windows with vectors, columns, maps, groups and frames."""
+"""A collection of movements as the explorer shows it: clips or windows with vectors, columns, maps, groups
+and frames.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,24 @@ from halp.features.content import RecordingFiles
 from halp.features.embed import embed_frames, embed_table, keep_rows, ready_clips
 from halp.features.source import Source
 from halp.features.table import FeatureTable
-from halp.reports.player import Box, Up, bounding_box, order_by_frequency, pack_joints, scale_to_unit_box, upward
+from halp.reports.player import (
+    Box,
+    Up,
+    bounding_box,
+    order_by_frequency,
+    pack_joints,
+    scale_to_unit_box,
+    upward,
+)
 from halp.tasks.cluster import Clusters, group_vectors
 from halp.tasks.heads import unit
 from halp.tasks.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
 
 if TYPE_CHECKING:
-    from halp.evaluation.analysis.prototypes import KeySpace  # brings the training along, which is slow to import
+    from halp.evaluation.analysis.prototypes import (
+        KeySpace,
+    )  # brings the training along, which is slow to import
 
 REDUCED = 64  # principal components that maps, groups of large collections and static pages are computed from
 GROUPED = 1_000  # vectors that are grouped as they are; of more, principal components are
@@ -58,7 +70,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Shown:
-    """A recording as it is shown: frames that follow each other in time, from `start` on, `clock` of them per unit of time."""
+    """A recording as it is shown: frames that follow each other in time, from `start` on, `clock` of them per
+    unit of time.
+    """
 
     frames: Frames
     start: float
@@ -68,7 +82,9 @@ class Shown:
 
 
 class Collection:
-    """Rows (clips, or windows of recordings) of a source. Frames stay on disk; vectors are kept as every command keeps them."""
+    """Rows (clips, or windows of recordings) of a source. Frames stay on disk; vectors are kept as every
+    command keeps them.
+    """
 
     def __init__(self, encoder: PretrainedEncoder, source: Source, table: FeatureTable | None = None) -> None:
         self.encoder = encoder
@@ -96,14 +112,19 @@ class Collection:
     def overlapping(self) -> int:
         """Windows that share time with one of them, itself included; 1 for clips."""
         window, stride = self.source.cutting.window, self.source.cutting.stride
-        return 1 if window is None or stride is None or stride >= window else 2 * int(np.ceil(window / stride)) - 1
+        return (
+            1
+            if window is None or stride is None or stride >= window
+            else 2 * int(np.ceil(window / stride)) - 1
+        )
 
     def rate(self, row: int) -> float:
         """Frames per second of a row, 30 where that is not known."""
         fps = float(self.source.rows[row]["fps"])
         return fps if fps > 0 else 30.0
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     def span(self, row: int) -> tuple[str, float, float]:
         """Recording, start and stop of a row."""
@@ -134,11 +155,14 @@ class Collection:
         rows = np.flatnonzero(self.recording == recording)
         return rows[np.argsort(self.table.starts[rows], kind="stable")]
 
-    # -- frames --------------------------------------------------------------------------------------------------------
+    # -- frames
+    # --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _steps(self) -> tuple[str, ...]:
-        """Steps under which raw recordings are shown: the encoder's, where the joints allow it; no frame is dropped or filled."""
+        """Steps under which raw recordings are shown: the encoder's, where the joints allow it; no frame is
+        dropped or filled.
+        """
         steps = tuple(step for step in self.encoder.normalisation if step not in ("drop-empty", "fill-gaps"))
         try:
             normalise(self.source.recording(0).frames[:8], self.source.topology, steps)
@@ -152,7 +176,9 @@ class Collection:
         rows = np.unique(np.linspace(0, len(self) - 1, 12).astype(int)).tolist()
         axis, sign = self._kept(
             "up",
-            lambda: np.array(upward([self._as_shown(self.source.clip(row)) for row in rows], self.source.topology)),
+            lambda: np.array(
+                upward([self._as_shown(self.source.clip(row)) for row in rows], self.source.topology)
+            ),
         ).tolist()
         return int(axis), float(sign)
 
@@ -166,7 +192,9 @@ class Collection:
         if self.source.cutting.window is None:
             return self._as_shown(self.source.clip(row))
         first = int(self.source.rows[row]["first"])
-        return self._as_shown(self.source.recording(row))[first : first + int(self.source.rows[row]["length"])]
+        return self._as_shown(self.source.recording(row))[
+            first : first + int(self.source.rows[row]["length"])
+        ]
 
     def packed(self, row: int) -> tuple[npt.NDArray[np.int16], dict[str, Any]]:
         """Joints of a row for the player, every n-th frame of a long one."""
@@ -238,16 +266,33 @@ class Collection:
             self._keys.update(zip(missing, embed_frames(space.encoder, frames)))
         return np.stack([self._keys[row] for row in rows.tolist()])
 
-    # -- columns, maps, groups -----------------------------------------------------------------------------------------
+    # -- columns, maps, groups
+    # -----------------------------------------------------------------------------------------
 
     @cached_property
     def columns(self) -> dict[str, Column]:
-        """What rows can be coloured by: class, subject, camera, further columns of a store, and parts of recordings' names."""
+        """What rows can be coloured by: class, subject, camera, further columns of a store, and parts of
+        recordings' names.
+        """
         made: dict[str, Column] = {}
         if (self.table.labels >= 0).any():
-            known = list(self.table.class_names) or [str(number) for number in range(int(self.table.labels.max()) + 1)]
+            known = list(self.table.class_names) or [
+                str(number) for number in range(int(self.table.labels.max()) + 1)
+            ]
             made["class"] = _ranked("class", self.table.labels, known)
-        store, own = self.source.store, ("name", "length", "label", "subject", "recording", "start", "end", "fps")
+        store, own = (
+            self.source.store,
+            (
+                "name",
+                "length",
+                "label",
+                "subject",
+                "recording",
+                "start",
+                "end",
+                "fps",
+            ),
+        )
         further = {} if store is None else {name: v for name, v in store.columns.items() if name not in own}
         items = self.source.rows["item"]
         for name, values in {
@@ -283,7 +328,11 @@ class Collection:
 
     def _kept(self, name: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """An array that is kept beside the vectors, computed where it is not there."""
-        return compute() if self.table.folder is None else load_or_compute(self.table.folder / f"{name}.npy", compute)
+        return (
+            compute()
+            if self.table.folder is None
+            else load_or_compute(self.table.folder / f"{name}.npy", compute)
+        )
 
     @cached_property
     def reduced(self) -> npt.NDArray[np.float32]:
@@ -303,11 +352,17 @@ class Collection:
         if len(self) > LAID_OUT:
             chosen = np.sort(np.random.default_rng(0).permutation(len(self))[:LAID_OUT])
         places = embedding_map(self.reduced[chosen], method=method)
-        return places if len(chosen) == len(self) else interpolate_positions(self.reduced, self.reduced[chosen], places)
+        return (
+            places
+            if len(chosen) == len(self)
+            else interpolate_positions(self.reduced, self.reduced[chosen], places)
+        )
 
     @cached_property
     def even_rows(self) -> Numbers:
-        """Rows of which no recording has many more than others, so that long ones do not outweigh short ones."""
+        """Rows of which no recording has many more than others, so that long ones do not outweigh short
+        ones.
+        """
         counts = np.bincount(self.recording)
         most = max(4, int(np.median(counts)))
         if counts.max() <= 2 * most:
@@ -329,13 +384,15 @@ class Collection:
 
         def tried() -> npt.NDArray[np.float64]:
             found = group_vectors(self._grouped_by[rows]).silhouettes if len(rows) > 2 else {}
-            return np.array([[count, value] for count, value in found.items()], dtype=np.float64).reshape(-1, 2)
+            return np.array([[count, value] for count, value in found.items()], dtype=np.float64).reshape(
+                -1, 2
+            )
 
         return {int(count): float(value) for count, value in self._kept("silhouettes", tried).tolist()}
 
     def group(self, count: int | None = None) -> Clusters:
-        """Groups as `halp cluster` makes them, each recording counted about alike; of more than 1,000 rows by their
-        principal components."""
+        """Groups as `halp cluster` makes them, each recording counted about alike; of more than 1,000 rows by
+        their principal components."""
         name = f"even-groups-{count or 'auto'}"
         group = self._kept(name, lambda: _grouped(_spread(self._grouped_by, self.even_rows, count)))
         typical = len(self) + np.arange(len(group) - len(self) - 1)
@@ -344,25 +401,35 @@ class Collection:
 
 
 def name_parts(names: Sequence[str], pattern: str = "") -> dict[str, list[str]]:
-    """Parts of names by column: those that a pattern names, else what stands between separators where all have as many."""
+    """Parts of names by column: those that a pattern names, else what stands between separators where all
+    have as many.
+    """
     if pattern:
         pieces = re.split(r"\{(\w+)\}", pattern)
         fields = pieces[1::2]
         if not fields or len(set(fields)) != len(fields):
             raise InputError(
-                f"the pattern '{pattern}' names no part, or one twice; write it like {{action}}_{{person}}_{{n}}"
+                f"the pattern '{pattern}' names no part, or one twice; write it like"
+                " {action}_{person}_{n}"
             )
         expression = "".join(
-            f"(.+{'?' if i < len(pieces) - 2 else ''})" if i % 2 else re.escape(one) for i, one in enumerate(pieces)
+            f"(.+{'?' if i < len(pieces) - 2 else ''})" if i % 2 else re.escape(one)
+            for i, one in enumerate(pieces)
         )
         found = [re.fullmatch(expression, name) for name in names]
         if not any(found):
             return {}
-        return {field: [one[number] if one else "" for one in found] for number, field in enumerate(fields, start=1)}
+        return {
+            field: [one[number] if one else "" for one in found]
+            for number, field in enumerate(fields, start=1)
+        }
     for separator in SEPARATORS if len(names) > 3 else "":
         parted = [name.split(separator) for name in names]
         if len(parted[0]) > 1 and len({len(parts) for parts in parted}) == 1:
-            return {f"name, part {place + 1}": [parts[place] for parts in parted] for place in range(len(parted[0]))}
+            return {
+                f"name, part {place + 1}": [parts[place] for parts in parted]
+                for place in range(len(parted[0]))
+            }
     return {}
 
 
@@ -427,7 +494,9 @@ def _ranked(name: str, values: Numbers, categories: list[str]) -> Column:
 
 
 def load_or_compute(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """The array of a file whose hash stands beside it; computed and written where either is missing or does not fit."""
+    """The array of a file whose hash stands beside it; computed and written where either is missing or does
+    not fit.
+    """
     if is_sealed(path):
         return np.load(path, allow_pickle=False)
     array = compute()

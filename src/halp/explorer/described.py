@@ -1,4 +1,6 @@
-"""A session in words and numbers: its state, rows, labels, groups and model for the page, and its tables for a spreadsheet."""
+"""A session in words and numbers: its state, rows, labels, groups and model for the page, and its tables for
+a spreadsheet.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ def describe_state(session: Session) -> dict[str, Any]:
     from halp.reports.player import describe_body
 
     given = session.settings
-    facts: dict[str, Any] = {"version": __version__, "source": given.source.name, **session.pulse(), "rows": 0}
+    facts: dict[str, Any] = {
+        "version": __version__,
+        "source": given.source.name,
+        **session.pulse(),
+        "rows": 0,
+    }
     if "pca" not in session.progress.ready:
         return facts
     collection = session.collection
@@ -85,7 +92,9 @@ def describe_row(session: Session, row: int) -> list[list[Any]]:
 
 
 def label_state(session: Session) -> dict[str, Any]:
-    """Classes with the number of rows that have them, what can be undone and redone, and the revision of all this."""
+    """Classes with the number of rows that have them, what can be undone and redone, and the revision of all
+    this.
+    """
     column = session.label_column()
     counts = np.bincount(column.values[column.values >= 0], minlength=len(column.names))
     labels = column.labels
@@ -117,7 +126,9 @@ def describe_groups(session: Session) -> dict[str, Any] | None:
                 "recordings": int(own),
                 "typical": collection.describe(int(row)),
             }
-            for number, name, size, own, row in zip(now.ids, now.names, clusters.sizes, recordings, clusters.typical)
+            for number, name, size, own, row in zip(
+                now.ids, now.names, clusters.sizes, recordings, clusters.typical
+            )
         ],
     }
 
@@ -167,10 +178,14 @@ def result_table(session: Session) -> str:
 
 
 def recording_table(session: Session) -> str:
-    """One line for each recording: the label and the class that most of it has, and the share of its rows that have it."""
+    """One line for each recording: the label and the class that most of it has, and the share of its rows
+    that have it.
+    """
     collection, model, out = session.collection, session.model, io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(["recording", "start", "stop", "label", "label share", "best", "best share", "probability"])
+    table.writerow(
+        ["recording", "start", "stop", "label", "label share", "best", "best share", "probability"]
+    )
     column = session.label_column()
     values, names = column.values, column.names
     order = np.argsort(collection.recording, kind="stable")

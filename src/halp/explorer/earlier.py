@@ -32,7 +32,9 @@ def earlier_events(table: Path, journal: Path) -> list[Event]:
                 events.pop(Event(*one), None)
             events |= dict.fromkeys(Event(*one) for one in change["add"])
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(f"'{journal}' is damaged ({error}); move it away, the labels are in '{table}'") from error
+        raise InputError(
+            f"'{journal}' is damaged ({error}); move it away, the labels are in '{table}'"
+        ) from error
     if not table.exists():
         return list(events)
     written = list(read_events(table, "csv")[0])

@@ -1,4 +1,6 @@
-"""The few-label model of the explorer: fitted, judged and asked for suggestions by the functions of `halp classify`."""
+"""The few-label model of the explorer: fitted, judged and asked for suggestions by the functions of `halp
+classify`.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def fit_labels(
 def candidates(collection: Collection, values: npt.NDArray[np.int16], seed: int = 0) -> npt.NDArray[np.int64]:
     """Rows that may be labelled next: one random row per unlabelled recording, if there are enough.
 
-    Windows of a recording that has a label teach little more, and long recordings have more windows than short ones.
+    Windows of a recording that has a label teach little more, and long recordings have more windows than
+    short ones.
     """
     of_labelled = np.isin(collection.recording, collection.recording[values >= 0])
     rows = np.random.default_rng(seed).permutation(np.flatnonzero(~of_labelled))
@@ -73,7 +76,8 @@ def assess_labels(
 ) -> FewLabelModel:
     """The model with its cross-validated accuracy, and that of the raw coordinates of the same clips.
 
-    A class of one recording (or person) cannot be judged and is left out, so that a new class does not hide the others'.
+    A class of one recording (or person) cannot be judged and is left out, so that a new class does not hide
+    the others'.
     """
     rows, labels, classes = _labelled(values, names)
     groups, grouped_by = _groups(collection, rows, labels)
@@ -99,7 +103,12 @@ def assess_labels(
         "raw": cross_validate(raw, known, groups, recordings, one_scale=True),
     }
     accuracies = {
-        name: {"accuracy": score.accuracy, "low": score.low, "high": score.high, "recordings": score.recordings}
+        name: {
+            "accuracy": score.accuracy,
+            "low": score.low,
+            "high": score.high,
+            "recordings": score.recordings,
+        }
         for name, score in scores.items()
     }
     return replace(model, assessment={**accuracies, **facts})
@@ -108,7 +117,9 @@ def assess_labels(
 def _neighbourhood(
     collection: Collection, rows: npt.NDArray[np.int64], values: npt.NDArray[np.int16]
 ) -> Neighbourhood | None:
-    """The labelled rows and a sample of those without a label, which few labels may be spread over; None where it is no use."""
+    """The labelled rows and a sample of those without a label, which few labels may be spread over; None
+    where it is no use.
+    """
     others = np.flatnonzero(values < 0)
     if len(rows) > TUNED or not len(others):
         return None
@@ -133,4 +144,6 @@ def _groups(
     collection: Collection, rows: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], str]:
     subjects = collection.table.subjects[rows].tolist()
-    return group_clips(labels, subjects, np.unique(collection.recording[rows], return_inverse=True)[1].astype(np.int64))
+    return group_clips(
+        labels, subjects, np.unique(collection.recording[rows], return_inverse=True)[1].astype(np.int64)
+    )

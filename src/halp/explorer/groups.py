@@ -1,4 +1,6 @@
-"""Groups that people name, merge and split: what was done is kept in the explorer's database and done again at every start."""
+"""Groups that people name, merge and split: what was done is kept in the explorer's database and done again
+at every start.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Grouping:
 
 
 class GroupBook:
-    """The groups of a collection as they are now (`now`, None while they are being found), and acts on them."""
+    """The groups of a collection as they are now (`now`, None while they are being found), and acts on
+    them.
+    """
 
     def __init__(self, book: LabelBook) -> None:
         self.book = book
@@ -64,7 +68,8 @@ class GroupBook:
         count: int | None = None,
         ground: Ground = NO_GROUND,
     ) -> None:
-        """Group again (`count`; None: the number whose groups are furthest apart), `name`, `split`, `merge`, or `undo`.
+        """Group again (`count`; None: the number whose groups are furthest apart), `name`, `split`, `merge`,
+        or `undo`.
 
         `groups` are ids; for `undo` the act that is meant.
         """
@@ -102,7 +107,9 @@ class GroupBook:
         return replace(made, revision=self.book.ledger.revision, undo=undo)
 
     def _take_over(self, of: str) -> None:
-        """Do again, once, what a file of an earlier version says was done to the groups, which it knew by their places."""
+        """Do again, once, what a file of an earlier version says was done to the groups, which it knew by
+        their places.
+        """
         path = self.book.path.with_name(f"{self.book.path.name}.groups")
         try:
             kept = read_json(path)

@@ -1,7 +1,8 @@
 """What stands between the network and the explorer: host, origin, token, size and time of every request.
 
-The server listens on 127.0.0.1 only; that alone does not keep out other pages in the same browser or other programs of the
-same machine. A request must name this server (Host), must not come from another page (Origin, Sec-Fetch-Site), and under
+The server listens on 127.0.0.1 only; that alone does not keep out other pages in the same browser or other
+programs of the same machine. A request must name this server (Host), must not come from another page (Origin,
+Sec-Fetch-Site), and under
 `/api/` has to carry the token of the printed address.
 """
 
@@ -14,16 +15,20 @@ from urllib.parse import parse_qs
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from halp.core.http_limits import LimitedBody, PatientProtocol, TooLarge, TooSlow  # noqa: F401  (the server takes them from here)
+from halp.core.http_limits import (  # noqa: F401  (the server takes them from here)
+    LimitedBody,
+    PatientProtocol,
+    TooLarge,
+    TooSlow,
+)
 
 LARGEST = 4 << 20  # bytes of a request: a lasso around a million rows
 PATIENCE = PatientProtocol.patience  # seconds that a client has to send its request
 
 HEADERS = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
-        "connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src"
+        " 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -44,7 +49,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
         problem = self._problem(scope, headers)
         if problem is not None:
             status, text = problem

@@ -69,7 +69,9 @@ class LabelTable:
             leftover.unlink(missing_ok=True)
 
     def write(self, rows: Rows) -> None:
-        """Write the table. Labels are safe without it, so that a table that cannot be written is a warning."""
+        """Write the table. Labels are safe without it, so that a table that cannot be written is a
+        warning.
+        """
         if self._unreadable:
             return
         try:
@@ -80,11 +82,15 @@ class LabelTable:
             with suppress(FileNotFoundError):
                 self._journal.rename(self._journal.with_name(self._journal.name + ".imported"))
         except (InputError, OSError) as error:
-            self._unwritten = f"the table was not written ({error}); labels are kept in '{self.ledger.path.name}'"
+            self._unwritten = (
+                f"the table was not written ({error}); labels are kept in '{self.ledger.path.name}'"
+            )
 
 
 def bouts(rows: Rows) -> list[tuple[Event, list[int]]]:
-    """Events as the table has them, each with the ids of those it is made of: what overlaps and has the same label is one."""
+    """Events as the table has them, each with the ids of those it is made of: what overlaps and has the same
+    label is one.
+    """
     tiers: dict[Any, list[tuple[Event, list[int]]]] = defaultdict(list)
     for row, event in sorted(rows, key=lambda one: (one[1].start, one[1].stop)):
         more = tuple(sorted(event.more.items()))

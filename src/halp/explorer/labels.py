@@ -1,7 +1,9 @@
-"""Labels that people give: classes and events in the explorer's database, and a CSV table of events as its export.
+"""Labels that people give: classes and events in the explorer's database, and a CSV table of events as its
+export.
 
-The database (`NAME.sqlite`) is the truth. The table (`NAME.csv`) is what other commands read; it is written after every act.
-A table that somebody else changed is taken over as an act, which can be undone like any other.
+The database (`NAME.sqlite`) is the truth. The table (`NAME.csv`) is what other commands read; it is written
+after every act. A table that somebody else changed is taken over as an act, which can be undone like any
+other.
 """
 
 from __future__ import annotations
@@ -87,8 +89,12 @@ def check_label(label: str) -> str:
 P = ParamSpec("P")
 
 
-def _act(method: Callable[Concatenate[LabelBook, P], Outcome]) -> Callable[Concatenate[LabelBook, P], Outcome]:
-    """One act at a time, on top of what was written to the table meanwhile; one that is done already is not done again."""
+def _act(
+    method: Callable[Concatenate[LabelBook, P], Outcome],
+) -> Callable[Concatenate[LabelBook, P], Outcome]:
+    """One act at a time, on top of what was written to the table meanwhile; one that is done already is not
+    done again.
+    """
 
     @wraps(method)
     def acting(book: LabelBook, *args: P.args, **given: P.kwargs) -> Outcome:
@@ -101,12 +107,16 @@ def _act(method: Callable[Concatenate[LabelBook, P], Outcome]) -> Callable[Conca
 
 
 class LabelBook:
-    """All labels of a table. An act is on the disk when its method returns; one process at a time holds a table."""
+    """All labels of a table. An act is on the disk when its method returns; one process at a time holds a
+    table.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_suffix(".csv") if path.suffix == ".sqlite" else path
         name = self.path.name
-        self.ledger = Ledger(path.with_name(name[:-4] + ".sqlite" if name.endswith(".csv") else name + ".sqlite"))
+        self.ledger = Ledger(
+            path.with_name(name[:-4] + ".sqlite" if name.endswith(".csv") else name + ".sqlite")
+        )
         self.now = Labels()
         self.news: tuple[int, str] = (0, "")  # the latest change from outside: its revision, and what it was
         self.lock = threading.RLock()
@@ -136,13 +146,15 @@ class LabelBook:
     def revision(self) -> int:
         return self.now.revision
 
-    # -- acts ----------------------------------------------------------------------------------------------------------
+    # -- acts
+    # ----------------------------------------------------------------------------------------------------------
 
     @_act
     def label(self, spans: Iterable[Span], label: str | int, *, ground: Ground = NO_GROUND) -> Outcome:
         """Give spans a class, by id or by name, instead of the one they had.
 
-        A span that overlaps a label of another class is left as it is; where that holds for all of them, the act is refused.
+        A span that overlaps a label of another class is left as it is; where that holds for all of them, the
+        act is refused.
         """
         new = list(dict.fromkeys((name, _time(start), _time(stop), who) for name, start, stop, who in spans))
         if bad := next((one for one in new if not one[2] > one[1]), None):
@@ -243,7 +255,8 @@ class LabelBook:
         self._table.write(self.now.events)
         return Outcome(len(done.body["changes"]), act=done.revision)
 
-    # -- the parts of an act -------------------------------------------------------------------------------------------
+    # -- the parts of an act
+    # -------------------------------------------------------------------------------------------
 
     def _write(self, title: str, changes: Sequence[Change], ground: Ground, outcome: Outcome) -> Outcome:
         told = [outcome.changed, outcome.left, outcome.label_class and outcome.label_class.id]
@@ -255,15 +268,20 @@ class LabelBook:
     def outcome_of(self, act: Act) -> Outcome:
         """What the client of an act was told."""
         changed, left, number = act.body.get("told", (len(act.body["changes"]), 0, None))
-        return Outcome(changed, left, next((one for one in self.now.classes if one.id == number), None), act.revision)
+        return Outcome(
+            changed, left, next((one for one in self.now.classes if one.id == number), None), act.revision
+        )
 
     def _publish(self) -> None:
         classes = tuple(LabelClass(row, *values) for row, values in self.ledger.rows["class"].items())
         names = {one.id: one.name for one in classes}
-        events = tuple((row, self._event(row, values, names)) for row, values in self.ledger.rows["event"].items())
+        events = tuple(
+            (row, self._event(row, values, names)) for row, values in self.ledger.rows["event"].items()
+        )
         stacks = self.ledger.stacks.get(TOPIC, Stacks())
         undo, redo = (
-            tuple((act.revision, act.title) for act in part[: -SHOWN - 1 : -1]) for part in (stacks.done, stacks.undone)
+            tuple((act.revision, act.title) for act in part[: -SHOWN - 1 : -1])
+            for part in (stacks.done, stacks.undone)
         )
         in_order = tuple(sorted(classes, key=lambda one: one.place))
         self.now = Labels(self.ledger.revision, events, in_order, undo, redo)
@@ -294,10 +312,14 @@ class LabelBook:
     def _known_class(self, number: int) -> LabelClass:
         if known := next((one for one in self.now.classes if one.id == number), None):
             return known
-        raise InputError("this class was removed or merged in another tab; look at the classes, then do it again")
+        raise InputError(
+            "this class was removed or merged in another tab; look at the classes, then do it again"
+        )
 
     def _of(self, number: int) -> list[tuple[int, Values]]:
-        return [(row, values) for row, values in self.ledger.rows["event"].items() if values[_CLASS] == number]
+        return [
+            (row, values) for row, values in self.ledger.rows["event"].items() if values[_CLASS] == number
+        ]
 
     def _by_span(self) -> dict[tuple[str, float, float], list[int]]:
         found: dict[tuple[str, float, float], list[int]] = defaultdict(list)
@@ -319,7 +341,9 @@ class LabelBook:
             refused = refused or next(filter(None, words.values()))
             spans = [span for span in spans if not words[span]]
 
-    def _others(self, number: int | None, apart_from: set[int]) -> dict[str, list[tuple[float, float, str, str]]]:
+    def _others(
+        self, number: int | None, apart_from: set[int]
+    ) -> dict[str, list[tuple[float, float, str, str]]]:
         """Spans, subjects and labels of all other classes, by recording."""
         found: dict[str, list[tuple[float, float, str, str]]] = defaultdict(list)
         for row, event in self.now.human:
@@ -342,10 +366,12 @@ class LabelBook:
                 for values in (before, after):
                     if table == "event" and values and any(_overlap(values, span) for span in spans):
                         raise InputError(
-                            f"'{values[_RECORDING]}' was changed in another tab meanwhile ({act.title}); look again"
+                            f"'{values[_RECORDING]}' was changed in another tab meanwhile ({act.title}); look"
+                            " again"
                         )
 
-    # -- the table -----------------------------------------------------------------------------------------------------
+    # -- the table
+    # -----------------------------------------------------------------------------------------------------
 
     @property
     def trouble(self) -> str:
@@ -353,7 +379,9 @@ class LabelBook:
         return self._table.trouble
 
     def look_at_table(self, *, first: bool = False) -> None:
-        """Take over what somebody else wrote to the table, or write a table that is missing or out of date."""
+        """Take over what somebody else wrote to the table, or write a table that is missing or out of
+        date.
+        """
         with self.lock:
             stale, events = self._table.look(first=first)
             if events is not None:

@@ -1,7 +1,8 @@
-"""The explorer's database: acts with their inverses, one transaction each, undone and redone in turn, and the page's settings.
+"""The explorer's database: acts with their inverses, one transaction each, undone and redone in turn, and the
+page's settings.
 
-An act is a list of changed rows, each with the values before and after. Undo writes the values before, redo those after, and
-both are acts of their own. The number of the last act is the revision of the state.
+An act is a list of changed rows, each with the values before and after. Undo writes the values before, redo
+those after, and both are acts of their own. The number of the last act is the revision of the state.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ Change = tuple[str, int, Values | None, Values | None]  # table, id, before, aft
 
 @dataclass(frozen=True)
 class Ground:
-    """What an act stands on: the revision that was seen, and who acts; a client's number makes a repeated request harmless."""
+    """What an act stands on: the revision that was seen, and who acts; a client's number makes a repeated
+    request harmless.
+    """
 
     based: int | None = None
     client: str | None = None
@@ -87,7 +90,9 @@ class Stacks:
 
 
 class Ledger:
-    """Reads and writes the database. The file is created by the first act; callers hold a lock of their own."""
+    """Reads and writes the database. The file is created by the first act; callers hold a lock of their
+    own.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.revision = path, 0
@@ -108,12 +113,15 @@ class Ledger:
             for topic, revision, kind, title, body, client in base.execute(
                 "SELECT topic, revision, kind, title, body, client FROM act ORDER BY revision"
             ):
-                self.stacks.setdefault(topic, Stacks()).push(Act(revision, kind, title, json.loads(body), client))
+                self.stacks.setdefault(topic, Stacks()).push(
+                    Act(revision, kind, title, json.loads(body), client)
+                )
                 self.revision = revision
         except (sqlite3.Error, ValueError, LookupError) as error:
             self.close()
             raise InputError(
-                f"'{self.path}' cannot be read as labels ({error}); move it away, the table beside it holds the labels"
+                f"'{self.path}' cannot be read as labels ({error}); move it away, the table beside it holds"
+                " the labels"
             ) from error
 
     def close(self) -> None:
@@ -126,7 +134,9 @@ class Ledger:
         """An id that no row of the table has had."""
         if self._connection is None:
             return 1
-        found = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        found = self._connection.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)
+        ).fetchone()
         return 1 if found is None else int(found[0]) + 1
 
     def write(
@@ -140,7 +150,9 @@ class Ledger:
         ground: Ground = NO_GROUND,
         **more: Any,
     ) -> Act:
-        """One act, whole or not at all: it is on the disk when this returns, and nothing has changed when it raises."""
+        """One act, whole or not at all: it is on the disk when this returns, and nothing has changed when it
+        raises.
+        """
         body = {"changes": changes, **more}
         with self._transaction() as base:
             for change in changes:
@@ -160,14 +172,18 @@ class Ledger:
         return act
 
     def turn(self, topic: str, kind: str, meant: int | None, ground: Ground) -> Act | None:
-        """Undo or redo the latest act of a topic, which must be the one that is meant; None if there is none."""
+        """Undo or redo the latest act of a topic, which must be the one that is meant; None if there is
+        none.
+        """
         stacks = self.stacks.get(topic, Stacks())
         waiting = stacks.done if kind == "undo" else stacks.undone
         if not waiting:
             return None
         act = waiting[-1]
         if meant is not None and meant != act.revision:
-            raise InputError(f"something was changed in another tab ('{act.title}'); look at it, then {kind} again")
+            raise InputError(
+                f"something was changed in another tab ('{act.title}'); look at it, then {kind} again"
+            )
         changes = act.changes
         if kind == "undo":
             changes = [(table, row, after, before) for table, row, before, after in reversed(changes)]
@@ -224,7 +240,9 @@ class Ledger:
             ) from error
 
     def _restored(self) -> sqlite3.Connection:
-        """The open database; its file is written again where somebody removed it, else it would vanish with the process."""
+        """The open database; its file is written again where somebody removed it, else it would vanish with
+        the process.
+        """
         base = self._connect()
         if not self.path.exists():
             copy = self.path.with_name(f".{self.path.name}.restored")
@@ -254,7 +272,9 @@ class Ledger:
         return self._connection
 
 
-def _apply(base: sqlite3.Connection, table: str, row: int, before: Values | None, after: Values | None) -> None:
+def _apply(
+    base: sqlite3.Connection, table: str, row: int, before: Values | None, after: Values | None
+) -> None:
     columns = COLUMNS[table]
     if after is None:
         base.execute(f"DELETE FROM {table} WHERE id = ?", (row,))  # noqa: S608
@@ -262,4 +282,5 @@ def _apply(base: sqlite3.Connection, table: str, row: int, before: Values | None
         marks = ", ".join("?" * (len(columns) + 1))
         base.execute(f"INSERT INTO {table} (id, {', '.join(columns)}) VALUES ({marks})", (row, *after))  # noqa: S608
     else:
-        base.execute(f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?", (*after, row))  # noqa: S608
+        assignments = ", ".join(f"{name} = ?" for name in columns)
+        base.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*after, row))  # noqa: S608

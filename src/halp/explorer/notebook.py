@@ -1,4 +1,6 @@
-"""The explorer in a cell of a notebook: the same page, whose questions travel over the kernel's own connection."""
+"""The explorer in a cell of a notebook: the same page, whose questions travel over the kernel's own
+connection.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def explore(
 ) -> AnyWidget:
     """The explorer over a collection of movements, to be shown in a cell of a notebook.
 
-    No port is opened: it works wherever the notebook does. Explored again, a source is taken over from the earlier cell.
+    No port is opened: it works wherever the notebook does. Explored again, a source is taken over from the
+    earlier cell.
 
     Parameters
     ----------
@@ -46,8 +49,9 @@ def explore(
     height
         Pixels of the cell.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, format, options). `labels` is
-        the table that labels are written to, with the database beside it (default: `SOURCE.labels.csv`).
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, format, options).
+        `labels` is the table that labels are written to, with the database beside it (default:
+        `SOURCE.labels.csv`).
 
     Returns
     -------
@@ -108,5 +112,7 @@ def _end(label_file: Path) -> None:
 def whole_page() -> str:
     """The page as one document with its style and script inside."""
     page = asset("index.html").decode()
-    page = page.replace('<link rel="stylesheet" href="app.css">', f"<style>{asset('app.css').decode()}</style>")
+    page = page.replace(
+        '<link rel="stylesheet" href="app.css">', f"<style>{asset('app.css').decode()}</style>"
+    )
     return page.replace('<script src="app.js"></script>', f"<script>{asset('app.js').decode()}</script>")

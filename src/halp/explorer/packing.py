@@ -1,4 +1,6 @@
-"""Arrays and facts in one binary message: the length of a JSON header, the header, then the arrays, each at a multiple of 8."""
+"""Arrays and facts in one binary message: the length of a JSON header, the header, then the arrays, each at a
+multiple of 8.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]] | None
         data += bytes(-len(data) % 8)
         parts.append(data)
         offset += len(data)
-    header = json.dumps({**facts, "arrays": listed}, ensure_ascii=False, allow_nan=False, default=_plain).encode()
+    header = json.dumps(
+        {**facts, "arrays": listed}, ensure_ascii=False, allow_nan=False, default=_plain
+    ).encode()
     header += b" " * (-(len(header) + 4) % 8)
     return b"".join([struct.pack("<I", len(header)), header, *parts])
 

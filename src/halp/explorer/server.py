@@ -65,7 +65,9 @@ def make_app(session: Session, token: str, port: int) -> Guard:
 
 
 def serve(settings: Settings, *, port: int = 0, browser: bool = True) -> Session:
-    """Serve the explorer until Ctrl-C; prints its address on standard output. The session may still be busy at the end."""
+    """Serve the explorer until Ctrl-C; prints its address on standard output. The session may still be busy
+    at the end.
+    """
     if not settings.source.exists():
         raise InputError(f"there is nothing at '{settings.source}'; check the path of the source")
     token = secrets.token_urlsafe(24)
@@ -76,7 +78,9 @@ def serve(settings: Settings, *, port: int = 0, browser: bool = True) -> Session
             listener.bind(("127.0.0.1", port))
             listener.listen(128)  # whoever follows the address at once waits a moment
         except (OSError, OverflowError) as error:
-            raise InputError(f"port {port} cannot be used ({error}); choose another one with --port") from error
+            raise InputError(
+                f"port {port} cannot be used ({error}); choose another one with --port"
+            ) from error
         port = listener.getsockname()[1]
         address = f"http://127.0.0.1:{port}/?token={token}"
         sys.stdout.write(address + "\n")

@@ -1,4 +1,6 @@
-"""A session of the explorer: reads the collection in the background, keeps labels, and refits the few-label model."""
+"""A session of the explorer: reads the collection in the background, keeps labels, and refits the few-label
+model.
+"""
 
 from __future__ import annotations
 
@@ -171,8 +173,12 @@ class Session:
             self._changed.notify_all()
 
     def _watch(self, bar: Bar) -> None:
-        part = bar.title == self.progress.title and bar.total < self.progress.total  # of the one that is shown
-        if "pca" not in self.progress.ready and not part:  # later bars belong to refits, which show themselves
+        part = (
+            bar.title == self.progress.title and bar.total < self.progress.total
+        )  # of the one that is shown
+        if (
+            "pca" not in self.progress.ready and not part
+        ):  # later bars belong to refits, which show themselves
             self.progress.title, self.progress.done, self.progress.total = bar.title, bar.done, bar.total
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -238,7 +244,9 @@ class Session:
         return list(dict.fromkeys([*own, *self._heard]))
 
     def set(self, **settings: Any) -> None:
-        """Keep settings of the page: how recordings are named (`pattern`), whether it is for researchers (`researcher`)."""
+        """Keep settings of the page: how recordings are named (`pattern`), whether it is for researchers
+        (`researcher`).
+        """
         if "pattern" in settings:
             self.collection.name_by(settings["pattern"])
         with self.labels.lock:
@@ -259,11 +267,17 @@ class Session:
     def _known_rows(self, spans: Sequence[tuple[str, float, float]]) -> list[int]:
         """Rows that have exactly these spans."""
         numbers = {name: number for number, name in enumerate(self.collection.recordings)} if spans else {}
-        rows = [row for name, *_ in spans if name in numbers for row in self.collection.rows_of(numbers[name]).tolist()]
+        rows = [
+            row
+            for name, *_ in spans
+            if name in numbers
+            for row in self.collection.rows_of(numbers[name]).tolist()
+        ]
         wanted = {tuple(span) for span in spans}
         return [row for row in dict.fromkeys(rows) if self.collection.span(row) in wanted]
 
-    # -- labels and the model ------------------------------------------------------------------------------------------
+    # -- labels and the model
+    # ------------------------------------------------------------------------------------------
 
     def row_spans(self, rows: Sequence[int]) -> list[tuple[str, float, float, str]]:
         """Spans of rows as labels have them."""
@@ -312,7 +326,8 @@ class Session:
             if self.labels.now is column.labels:  # nobody has labelled meanwhile
                 self.model = assess_labels(self.collection, values, names, self.model)
 
-    # -- what the page asks for ----------------------------------------------------------------------------------------
+    # -- what the page asks for
+    # ----------------------------------------------------------------------------------------
 
     def pulse(self) -> dict[str, Any]:
         """What has changed, in a few bytes."""
@@ -346,8 +361,12 @@ class Session:
         return collection.columns[name]
 
 
-def label_rows(collection: Collection, events: Sequence[Event], names: Sequence[str]) -> npt.NDArray[np.int16]:
-    """For every row the place of the label of the events that cover at least half of it; later events go first."""
+def label_rows(
+    collection: Collection, events: Sequence[Event], names: Sequence[str]
+) -> npt.NDArray[np.int16]:
+    """For every row the place of the label of the events that cover at least half of it; later events go
+    first.
+    """
     values = np.full(len(collection), -1, dtype=np.int16)
     place = {name: number for number, name in enumerate(names)}
     recordings = {name: number for number, name in enumerate(collection.recordings)}

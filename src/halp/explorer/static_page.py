@@ -1,4 +1,6 @@
-"""The explorer as a folder: the same page with its answers written beside it, for any web server or straight from disk."""
+"""The explorer as a folder: the same page with its answers written beside it, for any web server or straight
+from disk.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,11 @@ def _there(session: Session, name: str) -> bool:
 
 def _write(folder: Path, name: str, content: Any) -> None:
     """A part as a script, since a page from disk may not read files."""
-    data = content if isinstance(content, bytes) else json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+    data = (
+        content
+        if isinstance(content, bytes)
+        else json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+    )
     (folder / f"{name}.js").write_text(
         f"halpPart({json.dumps(name)}, {json.dumps(base64.b64encode(data).decode())});\n"
     )

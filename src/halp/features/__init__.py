@@ -1,1 +1,3 @@
-"""Features: the stage between data and everything that has an encoder (source → pretrained encoder → feature table)."""
+"""Features: the stage between data and everything that has an encoder (source → pretrained encoder → feature
+table).
+"""

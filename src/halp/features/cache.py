@@ -1,9 +1,10 @@
-"""The one cache of features: entries found by a hash of everything they depend on, checked byte by byte before they are used.
+"""The one cache of features: entries found by a hash of everything they depend on, checked byte by byte
+before they are used.
 
-An entry is a folder with `vectors.npy` `(N, F)`, further arrays, and `entry.json`, which states the SHA-256 of each. It lies
-in a run's `features`, or in the user's cache folder: `HALP_CACHE`, where that is set (empty: nothing is kept), else what the
-system has for it. Bytes are compared where size or times of a file are not those that were written. A damaged entry is recomputed
-with a warning.
+An entry is a folder with `vectors.npy` `(N, F)`, further arrays, and `entry.json`, which states the SHA-256
+of each. It lies in a run's `features`, or in the user's cache folder: `HALP_CACHE`, where that is set (empty:
+nothing is kept), else what the system has for it. Bytes are compared where size or times of a file are not
+those that were written. A damaged entry is recomputed with a warning.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def fingerprint(module: nn.Module) -> str:
 
 
 def feature_key(encoder: Any, content: str, crop: str = "centre 0.95") -> str:
-    """Hash of what features depend on: halp, weights, the facts of every module, how clips are made ready, clips and crops."""
+    """Hash of what features depend on: halp, weights, the facts of every module, how clips are made ready,
+    clips and crops.
+    """
     layout = encoder.topology
     facts: dict[str, Any] = {
         "halp": __version__,
@@ -72,7 +75,9 @@ def rows_key(content: str) -> str:
 
 
 def _plain_facts(name: str, module: nn.Module) -> list[Any]:
-    """Type and plain settings of a module: the same weights mean something else in another direction, stride or dilation."""
+    """Type and plain settings of a module: the same weights mean something else in another direction, stride
+    or dilation.
+    """
     plain = {
         key: value
         for key, value in vars(module).items()
@@ -82,13 +87,17 @@ def _plain_facts(name: str, module: nn.Module) -> list[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON can hold a setting: scalars, and lists or tuples of them such as the stride of a convolution."""
+    """Whether JSON can hold a setting: scalars, and lists or tuples of them such as the stride of a
+    convolution.
+    """
     return isinstance(value, _PLAIN) or (isinstance(value, (tuple, list)) and all(map(_is_plain, value)))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Vectors with the arrays and facts that belong to them; `folder` is where they are kept, None for memory alone."""
+    """Vectors with the arrays and facts that belong to them; `folder` is where they are kept, None for memory
+    alone.
+    """
 
     vectors: Vectors
     arrays: Arrays = field(default_factory=dict)
@@ -107,10 +116,13 @@ class FeatureCache:
         self.verify = verify  # compare every byte instead of trusting sizes and times
         self.hits = 0
 
-    def get(self, key: str, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None = None) -> Entry:
+    def get(
+        self, key: str, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None = None
+    ) -> Entry:
         """An entry from disk if it exists and whole; computed, and kept, otherwise.
 
-        `blocks` gives the vectors `(n, width)` one block after the other; `rest`, asked afterwards, what belongs to them.
+        `blocks` gives the vectors `(n, width)` one block after the other; `rest`, asked afterwards, what
+        belongs to them.
         """
         if self.folder is None:
             return _in_memory(blocks(), width, rest)
@@ -124,7 +136,9 @@ class FeatureCache:
         self.hits += 1
         return entry
 
-    def _make(self, path: Path, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None) -> Entry:
+    def _make(
+        self, path: Path, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None
+    ) -> Entry:
         try:
             _remove(path)
             with building(path) as partial:
@@ -135,7 +149,9 @@ class FeatureCache:
             reason = "what was written cannot be read back"
         except (OSError, CannotLock) as error:
             reason = str(error)
-        warnings.warn(f"features cannot be kept in '{self.folder}' ({reason}); they are not cached", stacklevel=3)
+        warnings.warn(
+            f"features cannot be kept in '{self.folder}' ({reason}); they are not cached", stacklevel=3
+        )
         self.folder = None
         return _in_memory(blocks(), width, rest)
 
@@ -166,7 +182,9 @@ def _state(path: Path) -> list[int]:
 
 
 def open_entry(folder: Path, width: int, *, again: bool = False, verify: bool = False) -> Entry | None:
-    """An entry whose bytes are those that were written; None if there is none or it is damaged, which is said."""
+    """An entry whose bytes are those that were written; None if there is none or it is damaged, which is
+    said.
+    """
     if not os.path.lexists(folder):
         return None
     try:
@@ -184,7 +202,9 @@ def open_entry(folder: Path, width: int, *, again: bool = False, verify: bool = 
         return Entry(vectors, arrays, dict(stated["facts"]), folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         if not again:
-            warnings.warn(f"kept features '{folder}' are damaged ({error}); they are recomputed", stacklevel=3)
+            warnings.warn(
+                f"kept features '{folder}' are damaged ({error}); they are recomputed", stacklevel=3
+            )
         return None
 
 
@@ -204,7 +224,9 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _computing(path: Path) -> Iterator[None]:
-    """Own features while they are computed: a second process waits for the first one's instead of computing them too."""
+    """Own features while they are computed: a second process waits for the first one's instead of computing
+    them too.
+    """
     lock, title = path.with_name(f".{path.name}.lock"), f"features '{path}'"
     with ExitStack() as held:
         try:
@@ -231,7 +253,9 @@ class VectorFile:
     def _header(self) -> None:
         shape = (self.rows, self.width)
         # NumPy leaves room for the first axis to grow, so the header keeps its length
-        np.lib.format.write_array_header_1_0(self._file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        np.lib.format.write_array_header_1_0(
+            self._file, {"descr": "<f4", "fortran_order": False, "shape": shape}
+        )
 
     def add(self, vectors: Vectors) -> None:
         """Append rows."""
@@ -256,7 +280,9 @@ _ROOMS = {"vectors": "", "files": "files", "stores": "verified"}
 
 @dataclass(frozen=True)
 class CacheUse:
-    """How much of the cache folder holds what: vectors and rows of sources, hashes of files, stores that were checked."""
+    """How much of the cache folder holds what: vectors and rows of sources, hashes of files, stores that were
+    checked.
+    """
 
     folder: Path | None
     entries: dict[str, int]

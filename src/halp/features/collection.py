@@ -1,8 +1,9 @@
-"""Collections: the compact vectors of a source as a folder of plain files that other programs read, and every SOURCE takes.
+"""Collections: the compact vectors of a source as a folder of plain files that other programs read, and every
+SOURCE takes.
 
-`collection.json` says what it is of; `shards/KEY.parquet` has a row per clip or window (recording, start, stop, label, subject,
-camera, file, …), `vectors/KEY.npy` the vectors of these rows in float16, memory-mapped. Frames stay where they are. Writing a
-collection again writes what is new and removes what is gone.
+`collection.json` says what it is of; `shards/KEY.parquet` has a row per clip or window (recording, start,
+stop, label, subject, camera, file, …), `vectors/KEY.npy` the vectors of these rows in float16, memory-mapped.
+Frames stay where they are. Writing a collection again writes what is new and removes what is gone.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Collection:
         """The recordings or the store that it is of, cut as it was unless other windows are asked for."""
         path = self.folder / self.facts["source"]
         if not path.exists():
-            raise InputError(f"the recordings of collection '{self.folder}' are not at '{path}'; write it again")
+            raise InputError(
+                f"the recordings of collection '{self.folder}' are not at '{path}'; write it again"
+            )
         path = Path(os.path.normpath(path))
         asked = reading.windows
         if asked.window is not None or asked.fps is not None:
@@ -53,7 +56,9 @@ class Collection:
         return source
 
     def vectors(self, source: Source, series: str) -> Any:
-        """Vectors of all rows, which the source learns; None if they are of another encoder or of other recordings."""
+        """Vectors of all rows, which the source learns; None if they are of another encoder or of other
+        recordings.
+        """
         if series != self.facts["series"]:
             return None
         if source.content.digest() != self.facts["content"]:
@@ -78,7 +83,8 @@ class Collection:
                 raise ValueError(f"its vectors have shape {vectors.shape}")
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             raise InputError(
-                f"collection '{self.folder}' is damaged: shard {name}: {error}; remove the folder and write it again"
+                f"collection '{self.folder}' is damaged: shard {name}: {error}; remove the folder and write"
+                " it again"
             ) from None
         return Part(name, numbers, [], Entry(vectors, {"rows": rows, "met": met}, facts))
 
@@ -94,7 +100,8 @@ def open_collection(folder: str | os.PathLike[str]) -> Collection:
 def write_collection(
     folder: str | os.PathLike[str], source: Source, series: str, reading: Reading, encoder: str
 ) -> Collection:
-    """Write what `embed_table` found for a source, shard by shard; shards that are there already stay as they are.
+    """Write what `embed_table` found for a source, shard by shard; shards that are there already stay as they
+    are.
 
     Parameters
     ----------
@@ -112,7 +119,9 @@ def write_collection(
     folder = Path(folder)
     check_collection_place(folder)
     if not source.shards:
-        raise InputError("a collection is written from the cache; set HALP_CACHE to a folder that can be written")
+        raise InputError(
+            "a collection is written from the cache; set HALP_CACHE to a folder that can be written"
+        )
     try:
         names = [_write_shard(folder, part, source) for part in source.shards]
         facts = {
@@ -141,7 +150,9 @@ def write_collection(
 
 def check_collection_place(folder: Path) -> None:
     """Refuse a place where something else is."""
-    free = not folder.exists() or (folder.is_dir() and ((folder / MANIFEST).exists() or not any(folder.iterdir())))
+    free = not folder.exists() or (
+        folder.is_dir() and ((folder / MANIFEST).exists() or not any(folder.iterdir()))
+    )
     if not free:
         raise InputError(f"'{folder}' exists and is not a collection; choose another path")
     pyarrow_modules()
@@ -168,7 +179,9 @@ def _write_shard(folder: Path, part: Part, source: Source) -> str:
     with atomic_path(folder / "vectors" / f"{name}.npy") as partial:
         np.save(partial, np.asarray(entry.vectors[there], dtype=np.float16), allow_pickle=False)
     with atomic_path(folder / "shards" / f"{name}.parquet") as partial:
-        parquet.write_table(table.replace_schema_metadata({"halp": json.dumps(facts)}), partial, compression="zstd")
+        parquet.write_table(
+            table.replace_schema_metadata({"halp": json.dumps(facts)}), partial, compression="zstd"
+        )
     return name
 
 

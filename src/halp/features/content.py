@@ -1,4 +1,6 @@
-"""What a source is made of: whole recordings of a store, of files or of arrays, and the rows that cut them into clips."""
+"""What a source is made of: whole recordings of a store, of files or of arrays, and the rows that cut them
+into clips.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ from halp.data.topology_file import find_topology
 from halp.data.windows import Spans, WindowSettings, cut_windows, spans
 from halp.skeleton import Topology
 
-#: One row per clip or window: its recording; if it is read from; its frames; its times in seconds of the recording's own
-#: clock (in frames where the rate is not known); class and person (−1: not known); share of frames in which somebody is seen.
+#: One row per clip or window: its recording; if it is read from; its frames; its times in seconds of the
+#: recording's own clock (in frames where the rate is not known); class and person (−1: not known); share of
+#: frames in which somebody is seen.
 ROW = np.dtype(
     [
         ("recording", "<i8"),
@@ -53,8 +56,8 @@ _KEPT = 64 << 20  # bytes of recordings that stay in memory; what is beyond is r
 class SourceIndex:
     """What reading a source found.
 
-    Rows; names of recordings, and the item that each was first met in; name and file of every clip that has rows; when nobody is
-    seen; what was left out, with its item; and what else a user should know.
+    Rows; names of recordings, and the item that each was first met in; name and file of every clip that has
+    rows; when nobody is seen; what was left out, with its item; and what else a user should know.
     """
 
     rows: npt.NDArray[Any]
@@ -93,7 +96,10 @@ def absences(clip: Clip, recording: int) -> list[tuple[int, float, float]]:
     """Spans of a clip in which nobody is seen, in seconds of its recording."""
     whole = clip.restored()
     rate = clip.fps if clip.fps > 0 else 1.0
-    return [(recording, clip.start + at / rate, clip.start + (at + count) / rate) for at, count in runs(~whole.present)]
+    return [
+        (recording, clip.start + at / rate, clip.start + (at + count) / rate)
+        for at, count in runs(~whole.present)
+    ]
 
 
 def make_rows(
@@ -104,7 +110,8 @@ def make_rows(
     starts: npt.NDArray[np.float64] | float,
     seen: npt.NDArray[np.bool_],
 ) -> npt.NDArray[Any]:
-    """Rows of recordings whose frames follow each other; `seen` says for every frame whether somebody is there.
+    """Rows of recordings whose frames follow each other; `seen` says for every frame whether somebody is
+    there.
 
     `item` counts the recordings; the caller fills in what else is known of them.
     """
@@ -115,8 +122,8 @@ def make_rows(
         for name, rate in zip(names, fps):
             if rate <= 0:
                 raise InputError(
-                    f"recording '{name}' does not state its frame rate, so a window in seconds cannot be cut; "
-                    "give it with --fps"
+                    f"recording '{name}' does not state its frame rate, so a window in seconds cannot be cut;"
+                    " give it with --fps"
                 )
         pieces = np.array(
             [
@@ -159,7 +166,9 @@ class StoredClips:
 
     @property
     def held(self) -> tuple[Store, int] | None:
-        """The one store that holds all of these clips, and the number of the first one there; None where several do."""
+        """The one store that holds all of these clips, and the number of the first one there; None where
+        several do.
+        """
         for _, store, first in self.store.parts:
             if first <= self.chosen.start and self.chosen.stop <= first + len(store):
                 return store, self.chosen.start - first
@@ -183,7 +192,11 @@ class StoredClips:
         order = np.argsort(first)
         recording = np.argsort(order)[places]
         rows["recording"] = recording[clips]
-        empty = np.searchsorted(store.offsets, bounds.start + np.flatnonzero(~seen), side="right") - 1 - here.start
+        empty = (
+            np.searchsorted(store.offsets, bounds.start + np.flatnonzero(~seen), side="right")
+            - 1
+            - here.start
+        )
         gaps = [clip - here.start for clip in store.absent if clip in self.chosen]
         some = np.union1d(np.unique(empty), np.array(gaps, dtype=np.int64)).tolist()
         absent = [run for clip in some for run in absences(self.get(clip, 0), int(recording[clip]))]
@@ -227,9 +240,15 @@ class RecordingFiles:
 
     def __post_init__(self) -> None:
         info, reader = self.pipeline.info, type(self.pipeline.reader).__module__
-        self.topology, self.applied, self.class_names = info.topology, tuple(info.applied), tuple(info.class_names)
+        self.topology, self.applied, self.class_names = (
+            info.topology,
+            tuple(info.applied),
+            tuple(info.class_names),
+        )
         self.items, self._bytes = len(self.files), 0
-        self.portable = info.shared and not reader.startswith("halp_plugin_")  # which other processes have not loaded
+        self.portable = info.shared and not reader.startswith(
+            "halp_plugin_"
+        )  # which other processes have not loaded
         self.left_out: list[tuple[int, Dropped]] = []
         self._last: tuple[int, tuple[list[Clip], list[Dropped]]] = (-1, ([], []))
 
@@ -329,7 +348,9 @@ class ArrayClips:
 
 def array_clips(arrays: Any, topology: str | Topology | None, cutting: WindowSettings) -> ArrayClips:
     if topology is None:
-        raise InputError("arrays do not state their joint layout; name it with topology=, such as 'kinect-v2'")
+        raise InputError(
+            "arrays do not state their joint layout; name it with topology=, such as 'kinect-v2'"
+        )
     layout = find_topology(topology)
     several: Sequence[Any] = [arrays] if getattr(arrays, "ndim", 5) < 5 else list(arrays)
     if not several:

@@ -1,4 +1,6 @@
-"""Vectors of a source with constant memory: clips made ready, cut and encoded block by block, kept in the one cache."""
+"""Vectors of a source with constant memory: clips made ready, cut and encoded block by block, kept in the one
+cache.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ def embed_table(
     cache : bool
         Find the table in the user's cache folder (`HALP_CACHE`), and keep it there.
     compact : bool
-        The few numbers that search and groups use, where the encoder has a projection to them (256 for shipped ones).
+        The few numbers that search and groups use, where the encoder has a projection to them (256 for
+        shipped ones).
     batch_size : int
         Clips encoded together.
     device : str
@@ -69,8 +72,8 @@ def embed_table(
     progress : bool
         Whether progress is shown.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
-        pattern).
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format,
+        options, labels, pattern).
 
     Returns
     -------
@@ -92,11 +95,15 @@ def embed_table(
     """
     encoder, source = open_for(encoder, source, reading, **keywords)
     encoder = compacted(encoder) if compact else encoder
-    note = prepare_source(encoder, source).note  # refused before the cache is looked at, and before anything is read
+    note = prepare_source(
+        encoder, source
+    ).note  # refused before the cache is looked at, and before anything is read
     if note:
         warnings.warn(note, stacklevel=2)
     vectors, folder = _find_vectors(source, Embedding(encoder, batch_size, device), cache, progress)
-    squeezed = None if source.cutting.window else squeeze_warning(source.rows["length"].tolist(), encoder.frames)
+    squeezed = (
+        None if source.cutting.window else squeeze_warning(source.rows["length"].tolist(), encoder.frames)
+    )
     if squeezed is not None:
         warnings.warn(squeezed, stacklevel=2)
     gaps = gap_note(source.known.rows)
@@ -117,16 +124,22 @@ class Embedding:
 
     @property
     def alone(self) -> bool:
-        """Whether other processes cannot do it: a device is shared badly, and a class of the caller's is not found there."""
+        """Whether other processes cannot do it: a device is shared badly, and a class of the caller's is not
+        found there.
+        """
         modules = {type(module).__module__ for module in self.encoder.modules()}
         unknown = [name for name in modules if not name.startswith(("halp.", "torch."))]
         return torch.device(self.device).type != "cpu" or bool(unknown)
 
     def __call__(self, source: Source, progress: bool) -> Iterator[Vectors]:
-        return embed_blocks(self.encoder, source, batch_size=self.batch_size, device=self.device, progress=progress)
+        return embed_blocks(
+            self.encoder, source, batch_size=self.batch_size, device=self.device, progress=progress
+        )
 
 
-def _find_vectors(source: Source, embedding: Embedding, cache: bool, progress: bool) -> tuple[Vectors, Path | None]:
+def _find_vectors(
+    source: Source, embedding: Embedding, cache: bool, progress: bool
+) -> tuple[Vectors, Path | None]:
     """Vectors of a source from the cache or computed now, shard by shard, and the folder of their table."""
     home, encoder = cache_home() if cache else None, embedding.encoder
     width = encoder.output_size
@@ -151,13 +164,17 @@ def _find_vectors(source: Source, embedding: Embedding, cache: bool, progress: b
     return entry.vectors, entry.folder
 
 
-def write_embedded(folder: Path, encoder: PretrainedEncoder, source: Source, reading: Reading, name: str) -> Collection:
+def write_embedded(
+    folder: Path, encoder: PretrainedEncoder, source: Source, reading: Reading, name: str
+) -> Collection:
     """Write the compact vectors of a source that `embed_table` embedded as a collection."""
     return write_collection(folder, source, feature_key(compacted(encoder), source.how), reading, name)
 
 
 def keep_rows(source: Source) -> None:
-    """Take the rows of recordings from the cache instead of reading every file; if they are not there, read and keep them."""
+    """Take the rows of recordings from the cache instead of reading every file; if they are not there, read
+    and keep them.
+    """
     home = cache_home()
     if source.recorded is None and home is not None and isinstance(source.content, RecordingFiles):
         embed_shards(source, home, rows_key(source.how), 0, _no_vectors)
@@ -228,20 +245,27 @@ def embed_blocks(
     device: torch.device | str = "cpu",
     progress: bool = True,
 ) -> Iterator[Vectors]:
-    """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one is there."""
+    """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one
+    is there.
+    """
     ready, held = prepare_source(encoder, source), source.content.held if source.store is not None else None  # type: ignore[attr-defined]
     if held is not None and _as_stored(ready, source, *held):
         pool = ClipPool.from_store(held[0], torch.device(device), keep=False)
-        item, first, length = (torch.from_numpy(source.rows[name].copy()) for name in ("item", "first", "length"))
+        item, first, length = (
+            torch.from_numpy(source.rows[name].copy()) for name in ("item", "first", "length")
+        )
         item += held[1]
         inner, length = centre_crops(length)
-        yield from encode_crops(encoder, pool, item, first + inner, length, batch_size=batch_size, progress=progress)
+        yield from encode_crops(
+            encoder, pool, item, first + inner, length, batch_size=batch_size, progress=progress
+        )
     else:
         yield from _embed_recordings(encoder, source, ready, batch_size, device, progress)
 
 
 def _as_stored(ready: Preparation, source: Source, store: Store, before: int = 0) -> bool:
-    """Whether rows of a store are read as they are: ready for the encoder, with the first person seen in each.
+    """Whether rows of a store are read as they are: ready for the encoder, with the first person seen in
+    each.
 
     `before` is how many clips of the store come before the first item of the source.
     """
@@ -274,7 +298,8 @@ def _embed_recordings(
             for clip, rows in source.read():
                 known += len(rows)
                 if len(rows):
-                    # exact once all is read; until then recordings are taken to have as many windows as those before
+                    # exact once all is read; until then recordings are taken to have as many windows as those
+                    # before
                     bar.expect(round(known * source.content.items / (int(rows[0]["item"]) + 1)))
                 yield from ready.windows(clip, rows)
 
@@ -298,7 +323,11 @@ def in_blocks(clips: Iterable[Frames], size: int = BATCH, frames: int = _FRAMES)
 
 
 def embed_frames(
-    encoder: PretrainedEncoder, clips: Iterable[Frames], device: torch.device | str = "cpu", *, batch_size: int = BATCH
+    encoder: PretrainedEncoder,
+    clips: Iterable[Frames],
+    device: torch.device | str = "cpu",
+    *,
+    batch_size: int = BATCH,
 ) -> Vectors:
     """Vectors `(N, F)` of clips `(T, P, V, C)` that are ready for the encoder."""
     parts = [
@@ -309,8 +338,12 @@ def embed_frames(
     return np.concatenate(parts)
 
 
-def frames_pool(encoder: PretrainedEncoder, clips: Sequence[Frames], device: torch.device | str = "cpu") -> ClipPool:
-    """Clips that are ready, as one tensor on the device; filled up with zeros to the persons that the encoder reads."""
+def frames_pool(
+    encoder: PretrainedEncoder, clips: Sequence[Frames], device: torch.device | str = "cpu"
+) -> ClipPool:
+    """Clips that are ready, as one tensor on the device; filled up with zeros to the persons that the encoder
+    reads.
+    """
     device = torch.device(device)
     lengths = torch.tensor([len(clip) for clip in clips])
     offsets = lengths.cumsum(0) - lengths
@@ -352,7 +385,9 @@ def encode_crops(
     batch_size: int = BATCH,
     progress: bool = True,
 ) -> Iterator[Vectors]:
-    """Vectors of chosen crops of chosen clips, block by block, in evaluation mode; all zeros where nobody is seen."""
+    """Vectors of chosen crops of chosen clips, block by block, in evaluation mode; all zeros where nobody is
+    seen.
+    """
     encoder = encoder.to(pool.device)
     with evaluating(encoder), Bar("embedding", len(clips), shown=progress) as bar:
         for first in range(0, len(clips), batch_size):
@@ -381,8 +416,8 @@ def prepare_for(
 ) -> Vectors:
     """Make clips ready for the forward pass of an encoder, or for its ONNX file.
 
-    Joints are mapped by name, the encoder's normalisation is applied, the central 95 % of every clip is taken and resized
-    linearly to the frames that the encoder reads.
+    Joints are mapped by name, the encoder's normalisation is applied, the central 95 % of every clip is taken
+    and resized linearly to the frames that the encoder reads.
 
     Parameters
     ----------
@@ -391,7 +426,8 @@ def prepare_for(
     clips : array, sequence of arrays, or anything `open_source` takes
         Coordinates as they were recorded, `(T, V, C)` or `(T, P, V, C)`.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields; arrays have the encoder's joints unless `topology` is given.
+        How recordings are read: a `halp.Reading`, or its fields; arrays have the encoder's joints unless
+        `topology` is given.
 
     Returns
     -------
@@ -411,11 +447,15 @@ def prepare_for(
 
 
 def ready_clips(encoder: PretrainedEncoder, source: Source, rows: Iterable[int]) -> list[Clip]:
-    """Clips of some rows as the encoder reads them; only their own recordings are read, if they are not in memory."""
+    """Clips of some rows as the encoder reads them; only their own recordings are read, if they are not in
+    memory.
+    """
     ready, clips = prepare_source(encoder, source), []
     for row in map(int, rows):
         (frames,) = ready.pieces(source.recording(row), source.rows[row : row + 1])
         piece = source.clip(row)
-        absent = () if len(frames) == piece.span else piece.absent  # frames that were left out may be there again
+        absent = (
+            () if len(frames) == piece.span else piece.absent
+        )  # frames that were left out may be there again
         clips.append(ready.clip(replace(piece, frames=frames, absent=absent)))
     return clips

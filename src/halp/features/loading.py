@@ -1,4 +1,6 @@
-"""Encoders by object, path, shipped name or `auto`: the one place where a caller's word becomes a `PretrainedEncoder`."""
+"""Encoders by object, path, shipped name or `auto`: the one place where a caller's word becomes a
+`PretrainedEncoder`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from halp.encoders.pretrained import PretrainedEncoder
 
 AUTO = "auto"
-AnyEncoder = Any  # a PretrainedEncoder, the path of a run or package, the name of a shipped encoder, or "auto"
+AnyEncoder = (
+    Any  # a PretrainedEncoder, the path of a run or package, the name of a shipped encoder, or "auto"
+)
 
 
 def load_encoder(encoder: str | os.PathLike[str], stream: str | None = None) -> PretrainedEncoder:
@@ -73,7 +77,11 @@ def _kept_encoder(encoder: str | os.PathLike[str], stream: str | None) -> Pretra
     if not is_package(path):
         return load_encoder(path, stream)
     states = ((file.name, file.stat()) for file in sorted(path.iterdir()) if file.is_file())
-    key = (os.path.realpath(path), stream, *((name, at.st_ino, at.st_size, at.st_mtime_ns) for name, at in states))
+    key = (
+        os.path.realpath(path),
+        stream,
+        *((name, at.st_ino, at.st_size, at.st_mtime_ns) for name, at in states),
+    )
     with _keeping:
         if key not in _kept:
             while len(_kept) >= _KEPT:
@@ -82,11 +90,15 @@ def _kept_encoder(encoder: str | os.PathLike[str], stream: str | None) -> Pretra
         return _kept[key]
 
 
-def as_encoder(encoder: AnyEncoder, source: Source | None = None, stream: str | None = None) -> PretrainedEncoder:
+def as_encoder(
+    encoder: AnyEncoder, source: Source | None = None, stream: str | None = None
+) -> PretrainedEncoder:
     """Resolve an encoder argument; `auto` picks the shipped one that reads the source and logs the choice."""
     if encoder == AUTO:
         if source is None:
-            raise InputError("'auto' needs a source to choose an encoder; name an encoder (see `halp encoders`)")
+            raise InputError(
+                "'auto' needs a source to choose an encoder; name an encoder (see `halp encoders`)"
+            )
         encoder = choose_shipped(source)
         log.info(f"encoder: {encoder}, chosen by the joints of {source.name}")
     if isinstance(encoder, (str, os.PathLike)):
@@ -95,8 +107,8 @@ def as_encoder(encoder: AnyEncoder, source: Source | None = None, stream: str | 
 
     if not isinstance(encoder, PretrainedEncoder):
         raise InputError(
-            f"an encoder is needed, not {type(encoder).__name__}; give a run, a package or a shipped name, or what "
-            "halp.load_encoder gives"
+            f"an encoder is needed, not {type(encoder).__name__}; give a run, a package or a shipped name, or"
+            " what halp.load_encoder gives"
         )
     return encoder
 
@@ -109,7 +121,8 @@ def open_for(
     stream: str | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> tuple[PretrainedEncoder, Source]:
-    """An encoder and a source, whatever they are given as; arrays have the encoder's joints unless told otherwise.
+    """An encoder and a source, whatever they are given as; arrays have the encoder's joints unless told
+    otherwise.
 
     Paths come first: what is wrong with them is said before torch and weights are loaded.
     """
@@ -125,7 +138,9 @@ def open_for(
 
 
 def choose_shipped(source: Source) -> str:
-    """The shipped encoder that reads the joints of this source; of several the one that reads most of them."""
+    """The shipped encoder that reads the joints of this source; of several the one that reads most of
+    them.
+    """
     fits = {}
     for name, facts in list_encoders().items():
         topology = topology_from_json(facts["topology"])
@@ -136,8 +151,8 @@ def choose_shipped(source: Source) -> str:
         fits[name] = len(topology)
     if not fits:
         raise InputError(
-            f"no shipped encoder reads the {source.topology.dimensions}D joints of '{source.name}' ({source.topology.name}); "
-            "see `halp encoders`, or train your own: `halp prepare auto RECORDINGS stores/mine` and "
-            "`halp pretrain small --data stores/mine`"
+            f"no shipped encoder reads the {source.topology.dimensions}D joints of '{source.name}'"
+            f" ({source.topology.name}); see `halp encoders`, or train your own: `halp prepare auto"
+            " RECORDINGS stores/mine` and `halp pretrain small --data stores/mine`"
         )
     return max(sorted(fits), key=lambda name: fits[name])

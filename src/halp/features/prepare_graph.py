@@ -1,7 +1,9 @@
-"""The preparation of `halp.features.ready` as torch operations, for files that other programs run: raw key points in, clips out.
+"""The preparation of `halp.features.ready` as torch operations, for files that other programs run: raw key
+points in, clips out.
 
-Everything is computed for a whole batch, with shapes that are known only when the graph runs: frames and persons are counted,
-never unrolled, and frames are dropped by moving them to the end. Each step has the name and the meaning of the step in
+Everything is computed for a whole batch, with shapes that are known only when the graph runs: frames and
+persons are counted, never unrolled, and frames are dropped by moving them to the end. Each step has the name
+and the meaning of the step in
 `halp.data.normalise`; tests compare the two on random recordings.
 """
 
@@ -21,7 +23,8 @@ SHARE = 0.95  # central part of a clip that is read
 
 
 class PrepareGraph(nn.Module):
-    """Key points `(B, T, P, V, C)` of one layout, NaN or zeros where missing → clips `(B, frames, persons, W, C)` of another.
+    """Key points `(B, T, P, V, C)` of one layout, NaN or zeros where missing → clips `(B, frames, persons, W,
+    C)` of another.
 
     Parameters
     ----------
@@ -36,14 +39,22 @@ class PrepareGraph(nn.Module):
     weights: Tensor
     parts: Tensor
 
-    def __init__(self, source: Topology, target: Topology, persons: int, frames: int, steps: Sequence[str]) -> None:
+    def __init__(
+        self, source: Topology, target: Topology, persons: int, frames: int, steps: Sequence[str]
+    ) -> None:
         super().__init__()
-        self.source, self.target, self.persons, self.frames, self.steps = source, target, persons, frames, tuple(steps)
+        self.source, self.target, self.persons, self.frames, self.steps = (
+            source,
+            target,
+            persons,
+            frames,
+            tuple(steps),
+        )
         unknown = [step for step in steps if step not in GRAPH_STEPS]
         if unknown:
             raise InputError(
-                f"the step '{unknown[0]}' of the encoder's normalisation cannot be put into an ONNX file, only "
-                f"{', '.join(sorted(GRAPH_STEPS))}; leave out --onnx"
+                f"the step '{unknown[0]}' of the encoder's normalisation cannot be put into an ONNX file,"
+                f" only {', '.join(sorted(GRAPH_STEPS))}; leave out --onnx"
             )
         recipes = joint_recipes(source, target)
         rows = [[recipes[joint].get(part, 0.0) for part in source.joints] for joint in target.joints]
@@ -54,7 +65,9 @@ class PrepareGraph(nn.Module):
         known = (points == points).all(-1, keepdim=True)
         raw = torch.where(known, points, torch.zeros_like(points))
         x = self._ordered(self._mapped(raw), raw)
-        count = torch.ones_like(x[:, :, 0, 0, 0], dtype=torch.int64).sum(1)  # frames of each clip that are left
+        count = torch.ones_like(x[:, :, 0, 0, 0], dtype=torch.int64).sum(
+            1
+        )  # frames of each clip that are left
         for step in self.steps:
             x, count = GRAPH_STEPS[step](x, count, self.target)
         return resized(x, count, self.frames)
@@ -66,7 +79,9 @@ class PrepareGraph(nn.Module):
         return (x.transpose(-1, -2) @ self.weights).transpose(-1, -2) * whole[..., None]
 
     def _ordered(self, x: Tensor, raw: Tensor) -> Tensor:
-        """Whoever is there first, as many as the encoder reads; who moves most before others if there are too many."""
+        """Whoever is there first, as many as the encoder reads; who moves most before others if there are too
+        many.
+        """
         blank = torch.zeros_like(x[:, :, :1]).expand(-1, -1, self.persons, -1, -1)
         there = present(torch.cat([x, blank], dim=2)).any(1)  # (B, P)
         place = torch.ones_like(there, dtype=torch.float32).cumsum(1)
@@ -78,7 +93,9 @@ class PrepareGraph(nn.Module):
 
 
 def pick(x: Tensor, index: Tensor, dim: int) -> Tensor:
-    """Entries of `x` along `dim` by an index `(B, n)`, or by one that has further leading axes of `x`; the rest is broadcast."""
+    """Entries of `x` along `dim` by an index `(B, n)`, or by one that has further leading axes of `x`; the
+    rest is broadcast.
+    """
     index = index.unsqueeze(1) if dim == 2 else index
     index = index.reshape(*index.shape, *[1] * (x.ndim - index.ndim))
     return x.gather(dim, index * torch.ones_like(x.narrow(dim, 0, 1), dtype=torch.int64))
@@ -95,7 +112,9 @@ def present(x: Tensor) -> Tensor:
 
 
 def motion_energy(x: Tensor) -> Tensor:
-    """Standard deviation over the joints of the frames where a person is there, summed over the coordinates `(B, P)`."""
+    """Standard deviation over the joints of the frames where a person is there, summed over the coordinates
+    `(B, P)`.
+    """
     there = present(x).to(x.dtype)
     weight = there[..., None, None]
     number = (there.sum(1) * x.shape[3]).clamp(min=1)[..., None]
@@ -105,7 +124,8 @@ def motion_energy(x: Tensor) -> Tensor:
 
 
 def neighbours(seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Along time `(B, T, …)`: where something was seen last and is seen next, whether it was and will be, and the k-th place.
+    """Along time `(B, T, …)`: where something was seen last and is seen next, whether it was and will be, and
+    the k-th place.
 
     Of what is seen, both are the frame itself.
     """
@@ -126,7 +146,9 @@ def time_like(mask: Tensor) -> Tensor:
 
 
 def nearest(seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Last and next frame in which something is seen, each the other if there is none; and the frames between the two."""
+    """Last and next frame in which something is seen, each the other if there is none; and the frames between
+    the two.
+    """
     before, after, was, will, _ = neighbours(seen)
     time = time_like(seen)
     count = time.amax(1, keepdim=True) + 1
@@ -135,7 +157,9 @@ def nearest(seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def last_seen(values: Tensor, seen: Tensor) -> Tensor:
-    """Values `(B, T, …)` of the last frame in which something was seen `(B, T)`; of the first one before that."""
+    """Values `(B, T, …)` of the last frame in which something was seen `(B, T)`; of the first one before
+    that.
+    """
     before, _, _ = nearest(seen)
     return pick(values, before, 1)
 
@@ -182,7 +206,9 @@ def drop_empty(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor, Te
 
 
 def fill(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
-    """The authors' filling: what a person lacks at the start moves to the front, what is missing at the end repeats the start."""
+    """The authors' filling: what a person lacks at the start moves to the front, what is missing at the end
+    repeats the start.
+    """
     there = present(x)
     time, number = time_like(there), there.sum(1, keepdim=True)
     kth = neighbours(there)[4]
@@ -215,7 +241,9 @@ def centre_persons(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor
 def mean_line(x: Tensor, topology: Topology, ends: tuple[str, str]) -> Tensor:
     """Mean vector `(B, C)` between two joints of the first person where it is seen."""
     there = present(x)[:, :, 0, None].double()
-    line = (x[:, :, 0, topology.index(ends[1])].double() - x[:, :, 0, topology.index(ends[0])].double()) * there
+    line = (
+        x[:, :, 0, topology.index(ends[1])].double() - x[:, :, 0, topology.index(ends[0])].double()
+    ) * there
     return line.sum(1) / there.sum(1).clamp(min=1)
 
 

@@ -1,8 +1,10 @@
-"""The one definition of "ready for this encoder": joints mapped by name onto its topology, then its normalisation steps.
+"""The one definition of "ready for this encoder": joints mapped by name onto its topology, then its
+normalisation steps.
 
-Recordings and arrays are raw. Clips of a store have been through steps already, perhaps on another joint layout. Where the
-encoder's own steps cancel what was done (centring again, turning again, scaling again), they are applied to what is stored and
-give what they would give on the recordings; where they cannot, the store is refused with the command that makes one that fits.
+Recordings and arrays are raw. Clips of a store have been through steps already, perhaps on another joint
+layout. Where the encoder's own steps cancel what was done (centring again, turning again, scaling again),
+they are applied to what is stored and give what they would give on the recordings; where they cannot, the
+store is refused with the command that makes one that fits.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ _CANCELS = {
     "yaw-frames": {"turn", "turns"},
     "scale": {"size"},
 }
-# Repairs of a recording: they keep its place, direction and size, so that what they leave can be normalised like any other.
+# Repairs of a recording: they keep its place, direction and size, so that what they leave can be normalised
+# like any other.
 _REPAIRS = CLEANING | {"fill", "fill-gaps", "drop-empty", "order-persons"}
 
 
@@ -66,8 +69,8 @@ def gap_note(rows: npt.NDArray[Any]) -> str:
     if not filled:
         return ""
     return (
-        f"{filled:,} of {points:,} joint positions ({filled / points:.1%}) were missing and were interpolated between the frames "
-        "in which they are seen"
+        f"{filled:,} of {points:,} joint positions ({filled / points:.1%}) were missing and were interpolated"
+        " between the frames in which they are seen"
     )
 
 
@@ -101,7 +104,9 @@ class Preparation:
         return not (self.maps or self.cleaning or self.steps) and persons <= self.persons
 
     def recording(self, frames: Frames, fps: float = -1.0) -> Frames:
-        """A whole recording `(T, P, V, C)` with the encoder's joints, cleaned; of too many persons who moves most comes first."""
+        """A whole recording `(T, P, V, C)` with the encoder's joints, cleaned; of too many persons who moves
+        most comes first.
+        """
         if frames.shape[1] > self.persons:
             frames, _ = keep_most_moving(frames, frames.shape[1])
         if self.move:
@@ -138,8 +143,8 @@ class Preparation:
         return ordered[:, : self.persons], steps
 
     def pieces(self, recording: Clip, rows: npt.NDArray[Any]) -> Iterator[Frames]:
-        """What rows of a source cut of a recording with the encoder's joints; a whole clip has its empty frames back, if gaps
-        are filled."""
+        """What rows of a source cut of a recording with the encoder's joints; a whole clip has its empty
+        frames back, if gaps are filled."""
         if self.fills and recording.absent:
             recording = recording.restored()
             yield from (self.recording(recording.frames, recording.fps) for _ in rows)
@@ -173,12 +178,16 @@ def prepare_source(encoder: EncoderInput, source: Source) -> Preparation:
         left = _irreversible_steps(done, wanted, source.store is not None and source.store.persons == 1)
         if left:
             raise InputError(_refusal(encoder, source, left))
-        same = {*wanted, "order-persons", *(["interpolate-gaps"] if {"picture", "fill-gaps"} & {*wanted} else [])}
+        same = {
+            *wanted,
+            "order-persons",
+            *(["interpolate-gaps"] if {"picture", "fill-gaps"} & {*wanted} else []),
+        }
         unwanted = [step for step in repairs if step not in same]
         steps, move = wanted, "centre" in done or "centre-persons" in done
         note = (
-            f"'{source.name}' was repaired by {', '.join(unwanted)}, which the encoder does not do: vectors of the "
-            "recordings themselves may differ"
+            f"'{source.name}' was repaired by {', '.join(unwanted)}, which the encoder does not do: vectors"
+            " of the recordings themselves may differ"
             if unwanted
             else ""
         )
@@ -186,23 +195,32 @@ def prepare_source(encoder: EncoderInput, source: Source) -> Preparation:
     again = () if _irreversible_steps(done, wanted, alone=True) else split_steps(wanted)[1]
     if gaps and "drop-empty" not in steps:
         again = ("drop-empty", *again) if again and "drop-empty" not in again else again
-        steps = ("drop-empty", *steps)  # windows are cut in time, with the empty frames that a store left out put back
+        steps = (
+            "drop-empty",
+            *steps,
+        )  # windows are cut in time, with the empty frames that a store left out put back
     cleaning, steps = split_steps(steps)
     origin = source.topology.centre if "centre" in done else MIDDLE if "centre-persons" in done else ""
-    ready = Preparation(source.topology, encoder.topology, encoder.persons, origin, move, cleaning, steps, again, note)
+    ready = Preparation(
+        source.topology, encoder.topology, encoder.persons, origin, move, cleaning, steps, again, note
+    )
     _rehearse(ready)
     return ready
 
 
 def _irreversible_steps(done: Sequence[str], wanted: Sequence[str], alone: bool) -> list[str]:
-    """Steps of `done` whose effect none of the wanted steps cancels; somebody `alone` has no place among others."""
+    """Steps of `done` whose effect none of the wanted steps cancels; somebody `alone` has no place among
+    others.
+    """
     cancelled = set().union(*(_CANCELS.get(step, set()) for step in wanted))
     cancelled |= {f"{effect}s" for effect in cancelled & {"place", "size"}} if alone else set()
     return [step for step in done if not _CHANGES.get(step, set()) <= cancelled]
 
 
 def _same_anchors(steps: Sequence[str], one: Topology, other: Topology) -> bool:
-    """Whether these steps do the same on both layouts, so that they commute with mapping one onto the other."""
+    """Whether these steps do the same on both layouts, so that they commute with mapping one onto the
+    other.
+    """
     if not any(step in _CHANGES for step in steps):
         return True
     if (one.centre, one.up, one.across) != (other.centre, other.up, other.across):
@@ -211,7 +229,9 @@ def _same_anchors(steps: Sequence[str], one: Topology, other: Topology) -> bool:
 
 
 def _moved_from_origin(frames: Frames, joint: int) -> Frames:
-    """Everything that is seen moved by one offset, so that the first person's joint at zero is not taken for missing."""
+    """Everything that is seen moved by one offset, so that the first person's joint at zero is not taken for
+    missing.
+    """
     seen = (frames != 0).any(axis=-1)
     seen[:, 0, joint] |= present(frames)[:, 0]
     offset = np.float32(2 * np.abs(frames).max(initial=0.5))
@@ -229,17 +249,17 @@ def _refuse_unlike(encoder: EncoderInput, source: Source) -> None:
     mine, theirs = encoder.topology.dimensions, source.topology.dimensions
     if mine != theirs:
         raise InputError(
-            f"the encoder reads {mine} coordinates per joint, and '{source.name}' ({source.topology.name}) has {theirs}; "
-            f"see `halp encoders` for one that reads {theirs}, or train your own: "
-            f"`halp prepare auto {quote(source.name)} stores/mine` and `halp pretrain small --data stores/mine`"
+            f"the encoder reads {mine} coordinates per joint, and '{source.name}' ({source.topology.name})"
+            f" has {theirs}; see `halp encoders` for one that reads {theirs}, or train your own: `halp"
+            f" prepare auto {quote(source.name)} stores/mine` and `halp pretrain small --data stores/mine`"
         )
 
 
 def _refusal(encoder: EncoderInput, source: Source, left: Sequence[str]) -> str:
     return (
-        f"'{source.name}' was normalised by {', '.join(source.applied)} on joints of '{source.topology.name}', and the "
-        f"encoder reads {', '.join(encoder.normalisation)}, which cannot undo {', '.join(left)}; prepare the recordings for "
-        f"it: `{prepare_command(encoder, source.store)}`"
+        f"'{source.name}' was normalised by {', '.join(source.applied)} on joints of"
+        f" '{source.topology.name}', and the encoder reads {', '.join(encoder.normalisation)}, which cannot"
+        f" undo {', '.join(left)}; prepare the recordings for it: `{prepare_command(encoder, source.store)}`"
     )
 
 
@@ -247,7 +267,13 @@ def prepare_command(encoder: EncoderInput, store: Store | None) -> str:
     """The command that makes a store of the same recordings for this encoder."""
     header: dict[str, Any] = {} if store is None else dict(store.header.get("origin", {}))
     target = "stores/for-encoder" if store is None else f"{store.path}-for-encoder"
-    words = ["halp", "prepare", str(header.get("format", "auto")), str(header.get("source", "RECORDINGS")), target]
+    words = [
+        "halp",
+        "prepare",
+        str(header.get("format", "auto")),
+        str(header.get("source", "RECORDINGS")),
+        target,
+    ]
     if encoder.topology.name in list_topologies():
         words += ["--topology", encoder.topology.name]
     words += ["--normalise", *encoder.normalisation]

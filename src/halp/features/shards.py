@@ -1,7 +1,9 @@
-"""Shards of a source: each computed by itself, in any process, kept apart in the cache, and put together as one table.
+"""Shards of a source: each computed by itself, in any process, kept apart in the cache, and put together as
+one table.
 
-Kept shards serve whatever of their items is still there; new and changed files make new shards. A vector is a function of its
-clip alone (see `halp.features.embed.encode_crops`), so how items fall into shards changes nothing.
+Kept shards serve whatever of their items is still there; new and changed files make new shards. A vector is a
+function of its clip alone (see `halp.features.embed.encode_crops`), so how items fall into shards changes
+nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ Blocks = Callable[[Source, bool], Iterable[npt.NDArray[np.float32]]]
 
 @dataclass(frozen=True)
 class Part:
-    """A shard of a source: its key, the source's numbers of its items (−1: no longer there), and what was kept of it."""
+    """A shard of a source: its key, the source's numbers of its items (−1: no longer there), and what was
+    kept of it.
+    """
 
     key: str
     numbers: npt.NDArray[np.int64]
@@ -51,7 +55,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to compute a shard. `blocks` gives the vectors of a source, one block after the other."""
+    """What a worker needs to compute a shard. `blocks` gives the vectors of a source, one block after the
+    other.
+    """
 
     source: Source
     items: list[str]
@@ -86,12 +92,16 @@ class Task:
         return {"rows": known.rows, "met": known.met}, facts
 
     def _refuse_unreadable(self) -> None:
-        """Raise if a file cannot be read here: it was read where its key was made, so the place is wrong and not the file."""
+        """Raise if a file cannot be read here: it was read where its key was made, so the place is wrong and
+        not the file.
+        """
         content = self.source.content
         for item, _ in content.left_out:
             if isinstance(content, RecordingFiles) and not os.access(content.files[item].path, os.R_OK):
                 path = content.files[item].path
-                raise InputError(f"'{path}' cannot be read by a worker; workers need the same files at the same path")
+                raise InputError(
+                    f"'{path}' cannot be read by a worker; workers need the same files at the same path"
+                )
 
 
 def compute(task: Task) -> None:
@@ -100,7 +110,14 @@ def compute(task: Task) -> None:
 
 
 def embed_shards(
-    source: Source, home: Path, series: str, width: int, blocks: Blocks, *, progress: bool = True, alone: bool = False
+    source: Source,
+    home: Path,
+    series: str,
+    width: int,
+    blocks: Blocks,
+    *,
+    progress: bool = True,
+    alone: bool = False,
 ) -> tuple[Any, Path] | None:
     """Vectors of a whole source and the folder of its table; None if nothing can be kept.
 
@@ -126,7 +143,15 @@ def embed_shards(
     few = 2 if slow else FEW
     here, single = engine.alone(len(mine), few), progress and len(mine) == 1
     tasks = [
-        Task(source.part(_content(source, part, here)), part.items, str(folder), part.key, width, blocks, single)
+        Task(
+            source.part(_content(source, part, here)),
+            part.items,
+            str(folder),
+            part.key,
+            width,
+            blocks,
+            single,
+        )
         for part in mine
     ]
     dead: dict[str, Failure] = {}
@@ -156,7 +181,9 @@ def _writable(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        warnings.warn(f"features cannot be kept in '{folder.parent}' ({error}); they are not cached", stacklevel=4)
+        warnings.warn(
+            f"features cannot be kept in '{folder.parent}' ({error}); they are not cached", stacklevel=4
+        )
         return False
     return True
 
@@ -164,7 +191,10 @@ def _writable(folder: Path) -> bool:
 def _table_name(parts: Sequence[Part]) -> str:
     """The name of a folder for what is derived from a table: the same for the same items."""
     there = sorted(
-        (number, key) for part in parts for number, key in zip(part.numbers.tolist(), part.items) if number >= 0
+        (number, key)
+        for part in parts
+        for number, key in zip(part.numbers.tolist(), part.items)
+        if number >= 0
     )
     return "table-" + hashlib.sha256("\n".join(key for _, key in there).encode()).hexdigest()[:16]
 
@@ -236,7 +266,9 @@ def _plan(source: Source, folder: Path) -> list[str]:
     """Keys of the shards that served this source the last time."""
     with suppress(OSError, ValueError, TypeError):
         return [
-            key for key in json.loads(_plan_file(source, folder).read_text(encoding="utf-8")) if _KEY.fullmatch(key)
+            key
+            for key in json.loads(_plan_file(source, folder).read_text(encoding="utf-8"))
+            if _KEY.fullmatch(key)
         ]
     return []
 
@@ -248,12 +280,17 @@ def _keep_plan(source: Source, folder: Path, keys: list[str]) -> None:
 
 
 def _serves(entry: Entry, numbers: npt.NDArray[np.int64]) -> bool:
-    """Whether a kept shard can serve the items that are left: none of their recordings goes on in one that is gone."""
+    """Whether a kept shard can serve the items that are left: none of their recordings goes on in one that is
+    gone.
+    """
     if (numbers >= 0).all():
         return True
     rows = entry.arrays["rows"]
     there = numbers[rows["item"]] >= 0
-    return bool((numbers >= 0).any()) and not np.intersect1d(rows["recording"][there], rows["recording"][~there]).size
+    return (
+        bool((numbers >= 0).any())
+        and not np.intersect1d(rows["recording"][there], rows["recording"][~there]).size
+    )
 
 
 def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) -> Any:
@@ -266,7 +303,9 @@ def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) 
             pieces.append(_Piece(part.entry, part.numbers, files.class_names))
         else:
             for number in part.numbers.tolist():
-                name = files.files[number].path.name if isinstance(files, RecordingFiles) else f"clip {number}"
+                name = (
+                    files.files[number].path.name if isinstance(files, RecordingFiles) else f"clip {number}"
+                )
                 left_out.append((number, Dropped(name, dead[part.key].reason)))
     places: dict[str, int] = {}
     heads = [
@@ -296,7 +335,13 @@ def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) 
     met = np.zeros(len(places), dtype=np.int64)
     source.learn(
         SourceIndex(
-            rows, list(places), [clip for _, clip in units], absent, met, sorted(left_out, key=itemgetter(0)), notes
+            rows,
+            list(places),
+            [clip for _, clip in units],
+            absent,
+            met,
+            sorted(left_out, key=itemgetter(0)),
+            notes,
         )
     )
     return join_vectors([piece.vectors for piece in pieces] or [np.zeros((0, 1), dtype=np.float32)], order)
@@ -328,4 +373,6 @@ class _Piece:
             new = np.array([*(place.get(name, -1) for name in facts["class_names"]), -1])
             rows["label"] = new[rows["label"]]
         there = rows["item"] >= 0
-        self.rows, self.vectors = (rows, entry.vectors) if there.all() else (rows[there], entry.vectors[there])
+        self.rows, self.vectors = (
+            (rows, entry.vectors) if there.all() else (rows[there], entry.vectors[there])
+        )

@@ -1,4 +1,5 @@
-"""Sources: a store, recordings of any format or arrays, opened once and read once; rows are clips or windows of them.
+"""Sources: a store, recordings of any format or arrays, opened once and read once; rows are clips or windows
+of them.
 
 Frames stay as they were recorded or stored. What an encoder needs is made of them by `halp.features.ready`.
 """
@@ -161,7 +162,9 @@ class Source(RowColumns):
         return self.recorded
 
     def learn(self, recorded: SourceIndex) -> None:
-        """Take over what reading this source found, now or earlier; what a user should know of it is told every time."""
+        """Take over what reading this source found, now or earlier; what a user should know of it is told
+        every time.
+        """
         self.recorded = recorded
         if self._is_shard:
             return
@@ -180,7 +183,9 @@ class Source(RowColumns):
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know about the recordings: those left out, files that were not read, and what was repaired."""
+        """What a user should know about the recordings: those left out, files that were not read, and what
+        was repaired.
+        """
         told, files = list(dict.fromkeys(self.known.notes)), self.content
         if self.left_out:
             names, first = [drop.name for drop in self.left_out], self.left_out[0]
@@ -190,7 +195,8 @@ class Source(RowColumns):
             names = [file.name for file in files.unread]
             kind = f"{'is not' if len(names) == 1 else 'are not'} of format '{files.pipeline.reader.name}'"
             told.append(
-                f"{len(names)} {'file' if len(names) == 1 else 'files'} of '{files.path}' {kind}: {_named(names)}"
+                f"{len(names)} {'file' if len(names) == 1 else 'files'} of '{files.path}' {kind}:"
+                f" {_named(names)}"
             )
         return told
 
@@ -230,10 +236,14 @@ class Source(RowColumns):
 
     @cached_property
     def hash(self) -> str:
-        """Hash of the content and of how it is cut; of files every byte counts. Labels from a table do not."""
+        """Hash of the content and of how it is cut; of files every byte counts. Labels from a table do
+        not.
+        """
         return hashlib.sha256(json.dumps([self.content.digest(), self.how, self._part]).encode()).hexdigest()
 
-    def cut(self, window: float | None = None, stride: float | None = None, fps: float | None = None) -> Source:
+    def cut(
+        self, window: float | None = None, stride: float | None = None, fps: float | None = None
+    ) -> Source:
         """The same recordings in other windows; what was read stays in memory."""
         cutting = WindowSettings(window, stride, fps or self.cutting.fps)
         return self if cutting == self.cutting else self._like(self.content, cutting, self.tags)
@@ -248,7 +258,9 @@ class Source(RowColumns):
             return self
         with excluding_files(files.table):
             windows = WindowSettings(fps=self.cutting.fps)
-            plan = open_recordings(files.path, reader.name, windows, (), options=files.options, dimensions=dimensions)
+            plan = open_recordings(
+                files.path, reader.name, windows, (), options=files.options, dimensions=dimensions
+            )
         other = RecordingFiles(files.path, *plan, files.options, files.table, files.verify)
         return self._like(other, self.cutting, self.tags)
 
@@ -273,7 +285,9 @@ class Source(RowColumns):
         class_names: Sequence[str],
         subjects: npt.NDArray[np.int64] | None = None,
     ) -> Source:
-        """The rows with a label of their own (−1: left out) instead of what the source tells, and persons likewise."""
+        """The rows with a label of their own (−1: left out) instead of what the source tells, and persons
+        likewise.
+        """
         rows = self.rows.copy()
         rows["label"] = labels
         if subjects is not None:
@@ -300,10 +314,17 @@ class Source(RowColumns):
         for item, place, clip in self.content.read():
             clip = clip if self.cutting.window is None else clip.restored()
             seen = clip.present
-            rows = make_rows(self.cutting, [clip.name], np.array([len(seen)]), np.array([clip.fps]), clip.start, seen)
+            rows = make_rows(
+                self.cutting, [clip.name], np.array([len(seen)]), np.array([clip.fps]), clip.start, seen
+            )
             if self.cutting.window is None and "end" in clip.extra:
                 rows["stop"] = float(clip.extra["end"])
-            rows["item"], rows["place"], rows["label"], rows["subject"] = item, place, clip.label, clip.subject
+            rows["item"], rows["place"], rows["label"], rows["subject"] = (
+                item,
+                place,
+                clip.label,
+                clip.subject,
+            )
             rows["recording"] = number = places.setdefault(clip.recording or clip.name, len(places))
             met += [item] if number == len(met) else []
             absent += absences(clip, number)
@@ -312,7 +333,9 @@ class Source(RowColumns):
             yield clip, rows
         left_out = list(self.content.left_out)
         self.learn(
-            SourceIndex(np.concatenate(parts), list(places), clips, absent, np.array(met, dtype=np.int64), left_out)
+            SourceIndex(
+                np.concatenate(parts), list(places), clips, absent, np.array(met, dtype=np.int64), left_out
+            )
         )
 
     def _whole(self, row: Any) -> Clip:
@@ -346,7 +369,9 @@ class Source(RowColumns):
 def _named(names: Sequence[str], most: int = 10) -> str:
     """Names in quotation marks, of many the first ones."""
     shown = ", ".join(f"'{name}'" for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more (--left-out FILE lists all)"
+    return (
+        shown if len(names) <= most else f"{shown} and {len(names) - most} more (--left-out FILE lists all)"
+    )
 
 
 def _piece(clip: Clip, row: Any, window: bool) -> Clip:
@@ -362,17 +387,19 @@ def _piece(clip: Clip, row: Any, window: bool) -> Clip:
     )
 
 
-def open_source(source: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> Source:
+def open_source(
+    source: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
+) -> Source:
     """Open anything that clips can be read from.
 
     Parameters
     ----------
     source : Store, path, array, sequence of arrays or Source
-        A store, a file or folder of recordings of any format, or arrays `(T, V, C)` or `(T, P, V, C)`; zeros (or NaN, in
-        arrays) stand for joints and persons that are not seen.
+        A store, a file or folder of recordings of any format, or arrays `(T, V, C)` or `(T, P, V, C)`; zeros
+        (or NaN, in arrays) stand for joints and persons that are not seen.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
-        pattern).
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format,
+        options, labels, pattern).
 
     Returns
     -------
@@ -410,9 +437,13 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
         if options:
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
         return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags, reading.place)
-    path = Path(source) if reading.engine is None else Path(source).absolute()  # workers have folders of their own
+    path = (
+        Path(source) if reading.engine is None else Path(source).absolute()
+    )  # workers have folders of their own
     with excluding_files(tags[0]):
-        pipeline, items = open_recordings(path, reading.format, WindowSettings(fps=reading.fps), (), options=options)
+        pipeline, items = open_recordings(
+            path, reading.format, WindowSettings(fps=reading.fps), (), options=options
+        )
     files = RecordingFiles(path, pipeline, items, dict(options), tags[0], reading.verify)
     listed = None if reading.left_out is None else Path(reading.left_out)
     return Source(files, cutting, str(path), tags, reading.place, listed)

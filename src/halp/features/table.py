@@ -1,4 +1,6 @@
-"""The feature table: vectors of a source with their recordings, times, labels and persons; and what all rows tell."""
+"""The feature table: vectors of a source with their recordings, times, labels and persons; and what all rows
+tell.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def _column(name: str, doc: str) -> Any:
 
 
 class RowColumns:
-    """Columns of rows, see `halp.features.content.ROW`; −1 stands where a class, person or frame rate is not known."""
+    """Columns of rows, see `halp.features.content.ROW`; −1 stands where a class, person or frame rate is not
+    known.
+    """
 
     rows: Any
     recordings: Any
@@ -67,7 +71,8 @@ class FeatureTable(RowColumns):
     folder : path or None
         Where the table is kept.
     warnings : tuple of str
-        What a user should know about the recordings: those left out, files that were not read, gaps that were filled.
+        What a user should know about the recordings: those left out, files that were not read, gaps that were
+        filled.
     left_out : tuple of Dropped
         Recordings that could not be read, with `name` and `reason`.
 
@@ -115,11 +120,18 @@ class FeatureTable(RowColumns):
         return self.recordings[self.recording[row]]
 
     def event(self, row: int, **values: Any) -> Event:
-        """The span of a row as an event, with its own label where it has one; `values` are further fields of the event."""
+        """The span of a row as an event, with its own label where it has one; `values` are further fields of
+        the event.
+        """
         label = int(self.labels[row])
         known = self.class_names[label] if 0 <= label < len(self.class_names) else ""
         subject = int(self.subjects[row])
-        fields = {"label": known, "subject": str(subject) if subject >= 0 else "", "source": "model", **values}
+        fields = {
+            "label": known,
+            "subject": str(subject) if subject >= 0 else "",
+            "source": "model",
+            **values,
+        }
         return Event(self.name(row), float(self.starts[row]), float(self.stops[row]), **fields)
 
     def events(self) -> Events:
@@ -178,7 +190,9 @@ _IN_MEMORY = 256 << 20  # bytes
 
 
 def join_vectors(parts: Sequence[npt.NDArray[Any]], order: npt.NDArray[np.int64] | None) -> Any:
-    """Vectors of several arrays as one: mapped if there is one, in memory where they are few, else read when asked for."""
+    """Vectors of several arrays as one: mapped if there is one, in memory where they are few, else read when
+    asked for.
+    """
     if len(parts) == 1 and order is None:
         return parts[0]
     joined = ShardedVectors(parts, order)
@@ -188,11 +202,13 @@ def join_vectors(parts: Sequence[npt.NDArray[Any]], order: npt.NDArray[np.int64]
 _ROWS = 16_384  # of a group in a .parquet file
 
 
-def write_vectors(path: str | os.PathLike[str], table: FeatureTable, encoder: Mapping[str, str] | None = None) -> Path:
+def write_vectors(
+    path: str | os.PathLike[str], table: FeatureTable, encoder: Mapping[str, str] | None = None
+) -> Path:
     """Write names, starts, ends and vectors of a table; the ending says how.
 
-    `encoder` is its name, release and SHA-256, kept as JSON: an array of a `.npz` file, the last column of a `.csv` file, and
-    metadata of a `.parquet` file, all called encoder.
+    `encoder` is its name, release and SHA-256, kept as JSON: an array of a `.npz` file, the last column of a
+    `.csv` file, and metadata of a `.parquet` file, all called encoder.
     """
     path = Path(path)
     write = check_vector_file(path)
@@ -214,8 +230,15 @@ def check_vector_file(path: Path) -> Callable[[Path, FeatureTable, str], None]:
 
 
 def _write_npz(path: Path, table: FeatureTable, encoder: str) -> None:
-    """Arrays `names`, `starts`, `ends` `(N,)` and `vectors` `(N, F)`, of which only a part is in memory at a time."""
-    arrays = {"names": np.array(table.names), "starts": table.starts, "ends": table.stops, "vectors": table.vectors}
+    """Arrays `names`, `starts`, `ends` `(N,)` and `vectors` `(N, F)`, of which only a part is in memory at a
+    time.
+    """
+    arrays = {
+        "names": np.array(table.names),
+        "starts": table.starts,
+        "ends": table.stops,
+        "vectors": table.vectors,
+    }
     arrays["encoder"] = np.array(encoder)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, values in arrays.items():
@@ -228,7 +251,9 @@ def _write_csv(path: Path, table: FeatureTable, encoder: str) -> None:
     """Columns name, start, end, v0 … with nine significant digits, which give the same float32."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         lines, more = csv.writer(file), ["encoder"] if encoder else []
-        lines.writerow(["name", "start", "end", *(f"v{number}" for number in range(table.vectors.shape[1])), *more])
+        lines.writerow(
+            ["name", "start", "end", *(f"v{number}" for number in range(table.vectors.shape[1])), *more]
+        )
         for name, start, end, vector in zip(table.names, table.starts, table.stops, table.vectors):
             lines.writerow(
                 [
@@ -246,7 +271,12 @@ def _write_parquet(path: Path, table: FeatureTable, encoder: str) -> None:
     arrow, parquet = pyarrow_modules()
     width = table.vectors.shape[1]
     vector = arrow.list_(arrow.float32(), width)
-    kinds = [("name", arrow.string()), ("start", arrow.float64()), ("end", arrow.float64()), ("vector", vector)]
+    kinds = [
+        ("name", arrow.string()),
+        ("start", arrow.float64()),
+        ("end", arrow.float64()),
+        ("vector", vector),
+    ]
     schema = arrow.schema(kinds, metadata={"encoder": encoder})
     with parquet.ParquetWriter(path, schema) as file:
         for first in range(0, len(table), _ROWS):
@@ -262,7 +292,7 @@ def pyarrow_modules() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError:
         raise InputError(
-            "Parquet files need pyarrow, which is missing; install it with `pip install 'halp-motion[parquet]'`, or write .npz "
-            "or .csv"
+            "Parquet files need pyarrow, which is missing; install it with `pip install"
+            " 'halp-motion[parquet]'`, or write .npz or .csv"
         ) from None
     return pyarrow, pyarrow.parquet

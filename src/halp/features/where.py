@@ -36,12 +36,16 @@ def row_columns(source: Source) -> dict[str, npt.NDArray[Any]]:
         named = {name: own[f"{name}_name"] for name in ("subject", "camera") if f"{name}_name" in own}
         return {**own, **columns, **named}
     sizes = np.diff([0, *edges(rows).tolist(), len(rows)])
-    columns["file"] = np.repeat([file for _, file in source.known.clips], sizes) if len(rows) else np.array([""])
+    columns["file"] = (
+        np.repeat([file for _, file in source.known.clips], sizes) if len(rows) else np.array([""])
+    )
     return columns
 
 
 def matching_rows(source: Source, where: str) -> Mask:
-    """Which rows of a source pass a filter; comparisons with =, !=, <, <=, >, >=, in, joined by and, or, not."""
+    """Which rows of a source pass a filter; comparisons with =, !=, <, <=, >, >=, in, joined by and, or,
+    not.
+    """
     columns = row_columns(source)
     mask = np.broadcast_to(evaluate(where, columns), len(source.rows))
     if not mask.any():

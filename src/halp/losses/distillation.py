@@ -13,7 +13,9 @@ from halp.losses.infonce import logits
 
 
 class TeacherTargets(NamedTuple):
-    """A teacher's distribution for every clip of a batch: which rows of the queues count, and how near each is."""
+    """A teacher's distribution for every clip of a batch: which rows of the queues count, and how near each
+    is.
+    """
 
     rows: Tensor  # (B, k) of the queue
     probability: Tensor  # (B, k), sums to one over these rows
@@ -22,7 +24,9 @@ class TeacherTargets(NamedTuple):
 
 @torch.no_grad()
 def teacher_targets(key: Tensor, queue: Tensor, count: int, temperature: float = 0.05) -> TeacherTargets:
-    """A teacher's targets: its keys `(B, D)` against its own queue `(L, D)`, the `count` nearest rows of each key."""
+    """A teacher's targets: its keys `(B, D)` against its own queue `(L, D)`, the `count` nearest rows of each
+    key.
+    """
     similarity = key @ queue.T
     rows = nearest_rows(similarity, count)
     log_probability = F.log_softmax(similarity.gather(1, rows) / temperature, dim=1)
@@ -59,9 +63,11 @@ def distillation_loss(
     teacher_temperature: float = 0.05,
     student_temperature: float = 0.1,
 ) -> Tensor:
-    """One ordered pair of CMD: the student's queries `(B, D)` and queue `(L, D)` follow a teacher's keys and queue.
+    """One ordered pair of CMD: the student's queries `(B, D)` and queue `(L, D)` follow a teacher's keys and
+    queue.
 
-    Row i of both queues must be the same clip. The positive is in neither distribution; gradient through `query` only.
+    Row i of both queues must be the same clip. The positive is in neither distribution; gradient through
+    `query` only.
 
     >>> axes = torch.eye(3)
     >>> round(abs(float(distillation_loss(axes[:1], axes, axes[:1], axes, count=3, student_temperature=0.05))), 6)

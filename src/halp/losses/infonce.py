@@ -12,7 +12,8 @@ from halp.sphere import unit
 
 
 def logits(query: Tensor, queue: Tensor, temperature: float) -> Tensor:
-    """Similarities of queries `(B, D)` to a queue `(L, D)` over the temperature: `(B, L)`; no gradient to the queue.
+    """Similarities of queries `(B, D)` to a queue `(L, D)` over the temperature: `(B, L)`; no gradient to the
+    queue.
 
     Dividing the queue copies it, so that new keys may be written before the gradient is taken.
     """
@@ -20,7 +21,8 @@ def logits(query: Tensor, queue: Tensor, temperature: float) -> Tensor:
 
 
 def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
-    """InfoNCE of Eq. 1: queries and keys `(B, D)` against negatives `(L, D)`; gradient through the query only.
+    """InfoNCE of Eq. 1: queries and keys `(B, D)` against negatives `(L, D)`; gradient through the query
+    only.
 
     >>> axes = torch.eye(3)
     >>> round(float(info_nce(axes[:1], axes[:1], axes[1:], temperature=1.0)), 4)
@@ -33,7 +35,9 @@ def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float =
 
 
 def log_partition(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
-    """The denominator of InfoNCE, log Σ exp(q·[key, negatives] / T), for every query `(B,)`; gradient through the query."""
+    """The denominator of InfoNCE, log Σ exp(q·[key, negatives] / T), for every query `(B,)`; gradient through
+    the query.
+    """
     positive = (query * key.detach()).sum(1) / temperature
     return torch.logaddexp(positive, log_sum_exp(query, negatives, temperature))
 
@@ -46,8 +50,8 @@ def log_sum_exp(query: Tensor, negatives: Tensor, temperature: float) -> Tensor:
 class _LogSumExp(torch.autograd.Function):
     """log Σ exp(q·n / T) over the negatives `(L, D)`, for every query `(B, D)`.
 
-    The gradient is computed in the forward pass, while the similarities are at hand: what the backward pass needs is `(B, D)`
-    instead of `(B, L)`, and the queue may be written meanwhile without having been copied.
+    The gradient is computed in the forward pass, while the similarities are at hand: what the backward pass
+    needs is `(B, D)` instead of `(B, L)`, and the queue may be written meanwhile without having been copied.
     """
 
     @staticmethod
@@ -74,9 +78,11 @@ def info_nce_in_batch(query: Tensor, key: Tensor, temperature: float = 0.07) -> 
 
 
 def nt_xent_of_pairs(first: Tensor, second: Tensor, temperature: float, *, own: float = -torch.inf) -> Tensor:
-    """NT-Xent over 2B vectors `(B, D)` each, of any length: row i of each has to find row i of the other among all.
+    """NT-Xent over 2B vectors `(B, D)` each, of any length: row i of each has to find row i of the other
+    among all.
 
-    The similarity of a vector with itself is replaced by `own`: −∞ leaves it out of the sum. Gradient to both.
+    The similarity of a vector with itself is replaced by `own`: −∞ leaves it out of the sum. Gradient to
+    both.
 
     >>> axes = torch.eye(2)
     >>> round(float(nt_xent_of_pairs(axes, axes, 1.0)), 4)

@@ -1,4 +1,6 @@
-"""Positives mined across streams over aligned queues (CrosSCLR): a partner says which past clip is a further positive."""
+"""Positives mined across streams over aligned queues (CrosSCLR): a partner says which past clip is a further
+positive.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,21 @@ def mining_loss(
     top: int = 1,
     temperature: float = 0.07,
 ) -> Mined:
-    """CrosSCLR's cross-stream loss for unit queries and keys `(B, D)` and aligned queues `(L, D)` of two or more streams.
+    """CrosSCLR's cross-stream loss for unit queries and keys `(B, D)` and aligned queues `(L, D)` of two or
+    more streams.
 
-    For a stream a with partner b the logits are [key, negatives, context] / T, context_i = s_a,i · s_b,i; its positives
-    are the key and, in both other blocks, the `top` rows nearest to b's query: − mean over positives of log-softmax.
-    The context carries gradient to both queries. The logits are never concatenated: a sum of exponentials over the
-    negatives serves all partners of a stream, one over a context both of its streams.
+    For a stream a with partner b the logits are [key, negatives, context] / T, context_i = s_a,i · s_b,i; its
+    positives are the key and, in both other blocks, the `top` rows nearest to b's query: − mean over
+    positives of log-softmax. The context carries gradient to both queries. The logits are never concatenated:
+    a sum of exponentials over the negatives serves all partners of a stream, one over a context both of its
+    streams.
     """
     near = {stream: logits(queries[stream], queues[stream], temperature) for stream in queries}
     to_key = {stream: (queries[stream] * keys[stream].detach()).sum(1) / temperature for stream in queries}
     rows = {stream: torch.topk(near[stream].detach(), top, dim=1).indices for stream in queries}
-    against = {stream: torch.logaddexp(to_key[stream], torch.logsumexp(near[stream], dim=1)) for stream in queries}
+    against = {
+        stream: torch.logaddexp(to_key[stream], torch.logsumexp(near[stream], dim=1)) for stream in queries
+    }
     names = list(queries)
     collected: dict[str, list[Tensor]] = {stream: [] for stream in names}
     for i, first in enumerate(names):

@@ -1,4 +1,6 @@
-"""How far predicted frames are from the true ones: a number per clip, so that a mean over processes can be taken."""
+"""How far predicted frames are from the true ones: a number per clip, so that a mean over processes can be
+taken.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from torch import Tensor
 
 
 def squared_error(found: Tensor, target: Tensor, frames: Tensor | None = None) -> Tensor:
-    """Mean squared difference over the numbers of all frames, or of the `frames` `(B, T)` alone; `(B, T, N)` → `(B,)`.
+    """Mean squared difference over the numbers of all frames, or of the `frames` `(B, T)` alone; `(B, T, N)`
+    → `(B,)`.
 
     A clip none of whose frames counts has an error of 0.
 

@@ -1,7 +1,8 @@
 """What training knows of a method: the views it wants, one training step, and the encoders it leaves behind.
 
-Everything else (queue, key encoder, terms, decoders, heads) is the method's own business. Methods are registered by name
-with a dataclass of settings; a recipe names one and sets it up in the section of that name.
+Everything else (queue, key encoder, terms, decoders, heads) is the method's own business. Methods are
+registered by name with a dataclass of settings; a recipe names one and sets it up in the section of that
+name.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ Metrics = dict[str, Tensor]
 class StepContext:
     """When a step happens and with which random numbers; metrics are wanted on some steps only.
 
-    `batch` is the number of clips in the batch of all processes together, if there are several; `clips` `(B,)` says which
-    clips of the store these are, where training does. With `check_loss` a method may look at the value of its loss and
-    leave its state as it was where that is not finite; otherwise it reads no value, which an accelerator would be waited for.
+    `batch` is the number of clips in the batch of all processes together, if there are several; `clips`
+    `(B,)` says which clips of the store these are, where training does. With `check_loss` a method may look
+    at the value of its loss and leave its state as it was where that is not finite; otherwise it reads no
+    value, which an accelerator would be waited for.
     """
 
     epoch: int
@@ -51,7 +53,8 @@ class StepContext:
 
 
 class StepOutput(NamedTuple):
-    """What a training step gives: the loss, metrics where they are wanted, and embeddings `(B, D)` by representation.
+    """What a training step gives: the loss, metrics where they are wanted, and embeddings `(B, D)` by
+    representation.
 
     The embeddings serve diagnostics alone: the collapse alarm looks at how far they are spread.
     """
@@ -91,18 +94,23 @@ class Method(nn.Module, abc.ABC):
         """Loss of one step from `{view: clips (B, T, P, V, C)}`; state such as a queue moves on."""
 
     def encoders(self) -> Mapping[str, nn.Module]:
-        """The encoders that are evaluated and exported, by representation; each takes `(B, T, P, V, C)` of its stream.
+        """The encoders that are evaluated and exported, by representation; each takes `(B, T, P, V, C)` of
+        its stream.
 
         Those in `backbones`, unless a method says otherwise.
         """
         return dict(self.backbones.items())
 
     def rewind(self) -> None:
-        """Prepare to compute the loss of a dumped step again: undo what the step had changed before it failed."""
+        """Prepare to compute the loss of a dumped step again: undo what the step had changed before it
+        failed.
+        """
         uncount_calls(self)
 
     def encoders_replaced(self) -> None:
-        """Take note that the encoders have other weights than those they were built with, before the first step."""
+        """Take note that the encoders have other weights than those they were built with, before the first
+        step.
+        """
 
     def forward(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         return self.training_step(views, context)
@@ -110,7 +118,9 @@ class Method(nn.Module, abc.ABC):
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What a method is built for: the clips, the chosen encoders and terms, and random numbers for its first state."""
+    """What a method is built for: the clips, the chosen encoders and terms, and random numbers for its first
+    state.
+    """
 
     topology: Topology
     persons: int
@@ -139,7 +149,9 @@ class BuildContext:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodEntry(Entry):
-    """A registered method: a class of `Method`, which says itself what views and terms it has and what it refuses."""
+    """A registered method: a class of `Method`, which says itself what views and terms it has and what it
+    refuses.
+    """
 
     build: type[Method]
     section: str  # of a recipe, with its settings
@@ -168,5 +180,7 @@ def uncount_calls(method: nn.Module) -> None:
 
 @torch.no_grad()
 def embedding_std(embeddings: Tensor) -> Tensor:
-    """Mean standard deviation of the directions of embeddings `(B, D)`; 1 / √D where they are spread evenly, 0 if collapsed."""
+    """Mean standard deviation of the directions of embeddings `(B, D)`; 1 / √D where they are spread evenly,
+    0 if collapsed.
+    """
     return F.normalize(embeddings.float(), dim=1).std(0).mean()

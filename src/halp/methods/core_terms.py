@@ -1,6 +1,7 @@
-"""The terms of the core beside HaLP. MoCo: InfoNCE of every stream against its queue. ISC: every representation of a clip queries
-the keys and the queue of every other one. CMD: every stream learns from every other which past clips are near, by distillation
-over their aligned queues. CrosSCLR: plain contrast until a start epoch, then positives mined across streams in its place.
+"""The terms of the core beside HaLP. MoCo: InfoNCE of every stream against its queue. ISC: every
+representation of a clip queries the keys and the queue of every other one. CMD: every stream learns from
+every other which past clips are near, by distillation over their aligned queues. CrosSCLR: plain contrast
+until a start epoch, then positives mined across streams in its place.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from halp.methods.term import StreamBatches, TermOutput, register_term, require_
 
 
 class ContrastTerm(nn.Module):
-    """Base of terms that contrast queries with keys; without a queue the batch's other keys are the negatives."""
+    """Base of terms that contrast queries with keys; without a queue the batch's other keys are the
+    negatives.
+    """
 
     def __init__(self, settings: Any = None, streams: Sequence[str] = (), temperature: float = 0.07) -> None:
         super().__init__()
@@ -70,8 +73,8 @@ class LateTerm(nn.Module):
 def _check_isc(settings: Any, streams: Sequence[str], queue: int) -> None:
     if len(streams) < 2:
         raise InputError(
-            f"terms: 'isc' contrasts representations, and streams = {list(streams)} is one alone; name at least two, "
-            'for example streams = ["joint", "joint@stgcn"]'
+            f"terms: 'isc' contrasts representations, and streams = {list(streams)} is one alone; name at"
+            ' least two, for example streams = ["joint", "joint@stgcn"]'
         )
 
 
@@ -84,7 +87,9 @@ class IscTerm(ContrastTerm):
         metrics: Metrics = {}
         for stream, batch in streams.items():
             pairs = [
-                self.contrast(batch.query, other.key, queue, name) for name, other in streams.items() if name != stream
+                self.contrast(batch.query, other.key, queue, name)
+                for name, other in streams.items()
+                if name != stream
             ]
             losses += pairs
             if context.log_metrics:
@@ -94,7 +99,9 @@ class IscTerm(ContrastTerm):
 
 @dataclass(frozen=True)
 class CmdSettings(CheckedSettings):
-    """Cross-modal mutual distillation. The defaults are those of CMD, where 8192 of 16384 keys are compared."""
+    """Cross-modal mutual distillation. The defaults are those of CMD, where 8192 of 16384 keys are
+    compared.
+    """
 
     weight: float = limited(1.0, least=0)
     # of the queue that is compared, the nearest to the teacher's key: 8192 of 16384 in CMD
@@ -114,7 +121,9 @@ def _check_cmd(settings: CmdSettings, streams: Sequence[str], queue: int) -> Non
 
 @register_term("cmd", CmdSettings, check=_check_cmd)
 class CmdTerm(nn.Module):
-    """The ordered distillation terms, six for three streams: teacher a's keys, student b's queries, each in its own queue."""
+    """The ordered distillation terms, six for three streams: teacher a's keys, student b's queries, each in
+    its own queue.
+    """
 
     def __init__(self, settings: CmdSettings, streams: Sequence[str], temperature: float = 0.07) -> None:
         super().__init__()
@@ -132,7 +141,9 @@ class CmdTerm(nn.Module):
         for stream, batch in streams.items():
             # one product with the queue serves all teachers of a student
             student = logits(batch.query, queue.keys(stream), settings.student_temperature)
-            divergences = [kl_to_teacher(student, target) for teacher, target in targets.items() if teacher != stream]
+            divergences = [
+                kl_to_teacher(student, target) for teacher, target in targets.items() if teacher != stream
+            ]
             losses += divergences
             if context.log_metrics:
                 metrics[f"{stream}/loss_distillation"] = torch.stack(divergences).detach().sum()
@@ -154,7 +165,8 @@ def _check_crossclr(settings: CrossClrSettings, streams: Sequence[str], queue: i
 
 @register_term("crossclr", CrossClrSettings, check=_check_crossclr, contrast=True)
 class CrossClrTerm(LateTerm):
-    """Mined positives from the start epoch on and once the queue holds real keys only; it takes the place of InfoNCE.
+    """Mined positives from the start epoch on and once the queue holds real keys only; it takes the place of
+    InfoNCE.
 
     All key encoders go on following their query encoders, which in the public code only that of motion does.
     """
@@ -173,7 +185,9 @@ class CrossClrTerm(LateTerm):
             top=self.settings.top,
             temperature=self.temperature,
         )
-        return torch.stack(list(mined.losses.values())).sum(), _mining_metrics(mined) if context.log_metrics else {}
+        return torch.stack(list(mined.losses.values())).sum(), (
+            _mining_metrics(mined) if context.log_metrics else {}
+        )
 
 
 @torch.no_grad()

@@ -1,4 +1,6 @@
-"""HaLP as a term: hallucinated positives in every stream, with prototypes from the newest keys of its queue."""
+"""HaLP as a term: hallucinated positives in every stream, with prototypes from the newest keys of its
+queue.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,14 @@ def partner(stream: str, streams: Sequence[str], turn: int) -> str:
 
 
 @torch.no_grad()
-def guided_prototypes(keys: Tensor, guide: Tensor, prototypes: int, generator: torch.Generator | None = None) -> Tensor:
-    """Prototypes `(N, D)` of a stream's recent keys `(n, D)` by the clusters of another stream's keys `(n, E)`.
+def guided_prototypes(
+    keys: Tensor, guide: Tensor, prototypes: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """Prototypes `(N, D)` of a stream's recent keys `(n, D)` by the clusters of another stream's keys `(n,
+    E)`.
 
-    Row i of both is the same clip. A cluster that nothing is nearest to is the key whose guide is nearest to its centre.
-    Where several processes train together, the first finds them for all.
+    Row i of both is the same clip. A cluster that nothing is nearest to is the key whose guide is nearest to
+    its centre. Where several processes train together, the first finds them for all.
     """
     keys, guide = precise(keys.detach()), precise(guide.detach())
     room = keys.new_empty(prototypes, keys.shape[1])
@@ -57,7 +62,9 @@ def _by_clusters(keys: Tensor, guide: Tensor, prototypes: int, generator: torch.
 
 
 def group_means(points: Tensor, share: Tensor, iterations: int = 20, tolerance: float = 1e-4) -> Tensor:
-    """Karcher means `(N, D)` of weighted groups of unit rows `(n, D)`; `share` `(N, n)` sums to one over each group."""
+    """Karcher means `(N, D)` of weighted groups of unit rows `(n, D)`; `share` `(N, n)` sums to one over each
+    group.
+    """
     means = unit(share @ points)
     for _ in range(iterations):
         step = torch.einsum("gn,gnd->gd", share, log_map(means[:, None], points[None]))
@@ -68,7 +75,9 @@ def group_means(points: Tensor, share: Tensor, iterations: int = 20, tolerance: 
 
 
 class SharedPositives(HallucinatedPositives):
-    """Hallucinated positives whose prototypes rank 0 fits for all, so that they are equal however processors round."""
+    """Hallucinated positives whose prototypes rank 0 fits for all, so that they are equal however processors
+    round.
+    """
 
     def cluster(self, keys: Tensor, start: Tensor | None, generator: torch.Generator | None) -> Tensor:
         room = keys.new_empty(self.prototypes, keys.shape[1])
@@ -107,7 +116,8 @@ class HalpSettings(CheckedSettings):
         super().__post_init__()
         if self.prototype_source == "cross_stream" and self.source != "queue":
             raise InputError(
-                f"halp: prototype_source = 'cross_stream' needs source = 'queue', not '{self.source}': queues are aligned"
+                f"halp: prototype_source = 'cross_stream' needs source = 'queue', not '{self.source}': queues"
+                " are aligned"
             )
         self._check_queries()
         self.term(0.07)
@@ -116,8 +126,8 @@ class HalpSettings(CheckedSettings):
         """Refuse batches that are too small to be clustered."""
         if self.source == "batch" and self.prototypes > size:
             raise InputError(
-                f"halp.prototypes = {self.prototypes} is more than batch_size = {size}, and halp.source = 'batch' clusters the "
-                "keys of a batch; lower prototypes or raise batch_size"
+                f"halp.prototypes = {self.prototypes} is more than batch_size = {size}, and halp.source ="
+                " 'batch' clusters the keys of a batch; lower prototypes or raise batch_size"
             )
 
     def _check_queries(self) -> None:
@@ -127,7 +137,8 @@ class HalpSettings(CheckedSettings):
         for name, value in by_query.items():
             if len(self.queries) > 1 and getattr(self, name) == value:
                 raise InputError(
-                    f"halp: {name} = {value!r} depends on the query, and queries = {list(self.queries)} are several; name one"
+                    f"halp: {name} = {value!r} depends on the query, and queries = {list(self.queries)} are"
+                    " several; name one"
                 )
 
     def term(self, temperature: float) -> HallucinatedPositives:
@@ -160,12 +171,16 @@ def _check_halp(settings: HalpSettings, streams: Sequence[str], queue: int) -> N
             "the newest keys of the queue; lower recent, raise queue, or set halp.source to 'batch' or 'keys'"
         )
     if settings.prototype_source == "cross_stream":
-        require_streams("halp", streams, "with prototype_source = 'cross_stream' takes the clusters of another stream")
+        require_streams(
+            "halp", streams, "with prototype_source = 'cross_stream' takes the clusters of another stream"
+        )
 
 
 @register_term("halp", HalpSettings, check=_check_halp)
 class HalpTerm(nn.Module):
-    """Hallucinated positives in every stream, from the start epoch on and once the queue holds real keys only."""
+    """Hallucinated positives in every stream, from the start epoch on and once the queue holds real keys
+    only.
+    """
 
     def __init__(self, settings: HalpSettings, streams: Sequence[str], temperature: float) -> None:
         super().__init__()
@@ -194,18 +209,23 @@ class HalpTerm(nn.Module):
             losses.append(term(query, batch.key, recent, context.generator, prototypes, queue.keys(stream)))
             if context.log_metrics:
                 metrics |= {
-                    f"{stream}/{name}": value for name, value in self._metrics(term, batch, queue, stream).items()
+                    f"{stream}/{name}": value
+                    for name, value in self._metrics(term, batch, queue, stream).items()
                 }
                 metrics[f"{stream}/loss_halp"] = losses[-1].detach()
         return self.settings.weight * torch.stack(losses).sum(), metrics
 
     def _query(self, batch: StreamBatch) -> Tensor:
-        """What is pulled: Eq. 8 is linear in the query, so the mean of several stands for the mean of their losses."""
+        """What is pulled: Eq. 8 is linear in the query, so the mean of several stands for the mean of their
+        losses.
+        """
         chosen = [batch.query if name == "query" else batch.extra[name] for name in self.settings.queries]
         return chosen[0] if len(chosen) == 1 else torch.stack(chosen).mean(0)
 
     @torch.no_grad()
-    def _metrics(self, term: HallucinatedPositives, batch: StreamBatch, queue: KeyQueue, stream: str) -> Metrics:
+    def _metrics(
+        self, term: HallucinatedPositives, batch: StreamBatch, queue: KeyQueue, stream: str
+    ) -> Metrics:
         """The curves of the supplement: kept positives, and their similarity to query and queue."""
         plan = term.last
         if plan is None:

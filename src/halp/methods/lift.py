@@ -1,7 +1,9 @@
-"""Lifting: where a virtual camera saw the joints → where they are in the body's own frame. Motion capture is its own teacher.
+"""Lifting: where a virtual camera saw the joints → where they are in the body's own frame. Motion capture is
+its own teacher.
 
-The view `query` passes through the recipe's cameras and faults; `body` is the same window in space, turned so that its mean
-trunk lies on z and its mean shoulder line on x (the step `rotate-mean`). No labels, no queue, no key encoder.
+The view `query` passes through the recipe's cameras and faults; `body` is the same window in space, turned so
+that its mean trunk lies on z and its mean shoulder line on x (the step `rotate-mean`). No labels, no queue,
+no key encoder.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from halp.skeleton import Topology
 
 @dataclass(frozen=True)
 class LiftSettings(CheckedSettings):
-    """Weight of the error of motion (between neighbouring frames) beside that of places; how many frames a step lifts."""
+    """Weight of the error of motion (between neighbouring frames) beside that of places; how many frames a
+    step lifts.
+    """
 
     motion: float = limited(2.0, least=0)
     frames: int = limited(0, least=0)  # a run of this many frames of the views, at a random place; 0: all
@@ -36,7 +40,9 @@ class LiftSettings(CheckedSettings):
 
 @register_method("lift", LiftSettings)
 class LiftMethod(Method):
-    """Trains the lifting network of a `lifted` encoder; what reads the lifted body keeps the weights it has."""
+    """Trains the lifting network of a `lifted` encoder; what reads the lifted body keeps the weights it
+    has.
+    """
 
     views = MappingProxyType({"query": None, "body": ()})
 
@@ -55,7 +61,8 @@ class LiftMethod(Method):
         first = recipe.views.policy[0]
         if first.samples:
             raise InputError(
-                f"views.augmentations: '{first.name}' cuts another part than the body that is predicted; leave it out"
+                f"views.augmentations: '{first.name}' cuts another part than the body that is predicted;"
+                " leave it out"
             )
 
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
@@ -69,7 +76,9 @@ class LiftMethod(Method):
             lifted = cast(LiftedEncoder, encoder).lift(views["query"])
             there = (views["body"] != 0).any(4).any(3)[..., None, None]
             gap = (lifted - target) * there
-            places = F.smooth_l1_loss(gap, torch.zeros_like(gap), beta=0.5, reduction="none").mean((1, 2, 3, 4))
+            places = F.smooth_l1_loss(gap, torch.zeros_like(gap), beta=0.5, reduction="none").mean(
+                (1, 2, 3, 4)
+            )
             motion = (gap[:, 1:] - gap[:, :-1]).abs().mean((1, 2, 3, 4))
             losses.append(gather((places + self.settings.motion * motion)[:, None], total).mean())
             if context.log_metrics:

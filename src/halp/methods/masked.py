@@ -1,7 +1,9 @@
-"""Masked motion prediction (after MAMP, scaled down): hide most joint patches, above all moving ones, and predict their motion.
+"""Masked motion prediction (after MAMP, scaled down): hide most joint patches, above all moving ones, and
+predict their motion.
 
-No queue, no key encoder, one view, and a decoder of its own. The target of a patch is its motion x(t + 1) − x(t),
-standardised to mean 0 and variance 1 within the patch; the loss is the squared error over hidden patches.
+No queue, no key encoder, one view, and a decoder of its own. The target of a patch is its motion x(t + 1) −
+x(t), standardised to mean 0 and variance 1 within the patch; the loss is the squared error over hidden
+patches.
 """
 
 from __future__ import annotations
@@ -54,8 +56,12 @@ class MaskedMethod(PredictiveMethod):
     def _tokens(encoder: TransformerEncoder, clips: Tensor) -> int:
         return clips.shape[1] // encoder.patch * clips.shape[3]
 
-    def _predict(self, name: str, encoder: TransformerEncoder, clips: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Squared error of every clip `(B,)`, mean over its hidden patches, and its mean visible token `(B, width)`."""
+    def _predict(
+        self, name: str, encoder: TransformerEncoder, clips: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Squared error of every clip `(B,)`, mean over its hidden patches, and its mean visible token `(B,
+        width)`.
+        """
         present = persons_present(clips)
         # where nobody is there, all zeros count
         present = torch.where(present.any(1, keepdim=True), present, torch.ones_like(present))
@@ -72,7 +78,9 @@ class MaskedMethod(PredictiveMethod):
         weight = present.flatten().to(error)
         batch = (len(clips), clips.shape[2])
         per_clip = (error * weight).view(batch).sum(1) / weight.view(batch).sum(1)
-        features = (tokens.mean(1) * weight[:, None]).view(*batch, -1).sum(1) / weight.view(batch).sum(1, keepdim=True)
+        features = (tokens.mean(1) * weight[:, None]).view(*batch, -1).sum(1) / weight.view(batch).sum(
+            1, keepdim=True
+        )
         return per_clip, features.detach()
 
     @torch.no_grad()
@@ -97,7 +105,9 @@ class Decoder(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, encoder.patch * encoder.coordinates)
 
     def forward(self, tokens: Tensor, visible: Tensor, places: Tensor) -> Tensor:
-        """Predicted patches `(N, tokens, patch·C)` from the visible tokens `(N, k, width)` and their indices."""
+        """Predicted patches `(N, tokens, patch·C)` from the visible tokens `(N, k, width)` and their
+        indices.
+        """
         x = self.hidden_token.expand(len(tokens), len(places), -1)
         seen = self.enter(tokens).to(x.dtype)  # of lower precision under autocast
         x = x.scatter(1, visible[:, :, None].expand(-1, -1, tokens.shape[2]), seen) + places
@@ -108,7 +118,9 @@ class Decoder(nn.Module):
 
 @torch.no_grad()
 def motion_of_patches(patches: Tensor, joints: int) -> Tensor:
-    """How much every token `(N, tokens)` moves: mean absolute difference to the patch before; the first like the second."""
+    """How much every token `(N, tokens)` moves: mean absolute difference to the patch before; the first like
+    the second.
+    """
     x = patches.unflatten(1, (-1, joints))
     moved = (x[:, 1:] - x[:, :-1]).abs().mean(3)
     if moved.shape[1] == 0:
@@ -118,7 +130,9 @@ def motion_of_patches(patches: Tensor, joints: int) -> Tensor:
 
 @torch.no_grad()
 def mask_scores(moved: Tensor, noise: Tensor, temperature: float) -> Tensor:
-    """Scores `(N, tokens)`; tokens with small ones stay visible: log-softmax of motion plus Gumbel noise (U(0, 1) given)."""
+    """Scores `(N, tokens)`; tokens with small ones stay visible: log-softmax of motion plus Gumbel noise
+    (U(0, 1) given).
+    """
     gumbel = -torch.log(-torch.log(noise.clamp(1e-6, 1 - 1e-6)))
     if temperature == 0:
         return gumbel

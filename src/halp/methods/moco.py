@@ -1,6 +1,8 @@
-"""Momentum contrast: a query and a key encoder for every stream, one queue of past keys, and a sum of loss terms.
+"""Momentum contrast: a query and a key encoder for every stream, one queue of past keys, and a sum of loss
+terms.
 
-MoCo, HaLP, CMD, CrosSCLR-B and ISC are this method with other terms and streams; what differs stands in the recipe.
+MoCo, HaLP, CMD, CrosSCLR-B and ISC are this method with other terms and streams; what differs stands in the
+recipe.
 """
 
 from __future__ import annotations
@@ -56,8 +58,9 @@ class ContrastSettings(CheckedSettings):
 class MocoMethod(Method):
     """Views → loss. A single-stream run is the same code with one entry in the dictionary.
 
-    With `encode_chunks` above 1 a batch is encoded in this many chunks, whose activations are recomputed one by one in the
-    backward pass: the gradient accumulates over the chunks, and the loss still sees the whole batch.
+    With `encode_chunks` above 1 a batch is encoded in this many chunks, whose activations are recomputed one
+    by one in the backward pass: the gradient accumulates over the chunks, and the loss still sees the whole
+    batch.
     """
 
     views = VIEWS
@@ -101,7 +104,9 @@ class MocoMethod(Method):
             pair.key.load_state_dict(pair.query.state_dict())
 
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
-        """Loss of one step for joint views `(B, T, P, V, C)` of the same clips; the new keys join the queue."""
+        """Loss of one step for joint views `(B, T, P, V, C)` of the same clips; the new keys join the
+        queue.
+        """
         with record_function("halp: momentum"):
             for pair in self._pairs().values():
                 pair.update_key_encoder()
@@ -118,15 +123,22 @@ class MocoMethod(Method):
     def _encode(self, views: Mapping[str, Tensor], context: StepContext) -> dict[str, StreamBatch]:
         """Queries, keys and the embeddings of further views, of the whole batch, by stream."""
         total = context.batch_size(len(views["query"]))
-        drawn = {view: mix.draw(total, views["query"].shape[1], context.generator) for view, mix in self.mixes.items()}
+        drawn = {
+            view: mix.draw(total, views["query"].shape[1], context.generator)
+            for view, mix in self.mixes.items()
+        }
         with record_function("halp: query and key forward"):
             jobs = {
-                (stream, view): self._job(stream, view, views[view]) for view in self.views for stream in self.pairs
+                (stream, view): self._job(stream, view, views[view])
+                for view in self.views
+                for stream in self.pairs
             }
             for view, mix in drawn.items():
                 others = self._partners(views["query"], mix, context)
                 for stream, pair in self._pairs().items():
-                    mixed = self.mixes[view].apply(jobs[stream, "query"].clips, self._derive(others, stream), mix)
+                    mixed = self.mixes[view].apply(
+                        jobs[stream, "query"].clips, self._derive(others, stream), mix
+                    )
                     jobs[stream, view] = EncodeJob(pair.query, mixed)
             vectors = dict(zip(jobs, encode_all(list(jobs.values()), self.encode_chunks)))
             vectors = {place: gather(vector, total) for place, vector in vectors.items()}
@@ -140,7 +152,10 @@ class MocoMethod(Method):
                     if view not in VIEWS
                     for name, vector in self._split_variants(view, vectors[stream, view])
                 },
-                {view: mixed_key(vectors[stream, "key"], mix.partner, mix.share) for view, mix in drawn.items()},
+                {
+                    view: mixed_key(vectors[stream, "key"], mix.partner, mix.share)
+                    for view, mix in drawn.items()
+                },
             )
             for stream in self.pairs
         }
@@ -151,7 +166,9 @@ class MocoMethod(Method):
         return EncodeJob(pair.key if view == "key" else pair.query, self._derive(clips, stream), changes)
 
     def _split_variants(self, view: str, vectors: Tensor) -> Iterable[tuple[str, Tensor]]:
-        """The embedding of a further view and those of its changed feature maps by name, from what stands side by side."""
+        """The embedding of a further view and those of its changed feature maps by name, from what stands
+        side by side.
+        """
         names = [view, *(variant for variant, (of, _) in self.map_variants.items() if of == view)]
         return zip(names, vectors.chunk(len(names), dim=1))
 
@@ -176,7 +193,9 @@ class MocoMethod(Method):
 
     @torch.no_grad()
     def _diagnostics(self, batches: StreamBatches) -> Metrics:
-        """What is worth knowing of every contrastive method, whichever terms it has and whatever stage it is in."""
+        """What is worth knowing of every contrastive method, whichever terms it has and whatever stage it is
+        in.
+        """
         metrics: Metrics = {}
         for stream, batch in batches.items():
             metrics[f"{stream}/similarity_key_query"] = (batch.query * batch.key).sum(1).mean()

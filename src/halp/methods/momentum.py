@@ -25,7 +25,8 @@ HEADS = ("mlp", "none")
 class ProjectedEncoder(nn.Module):
     """Encoder and projection head: clips `(B, T, P, V, C)` → unit vectors `(B, dimension)`.
 
-    They are float32, whatever precision the encoder runs in. Without a head the features themselves are contrasted.
+    They are float32, whatever precision the encoder runs in. Without a head the features themselves are
+    contrasted.
     """
 
     def __init__(self, encoder: Any, dimension: int = 128, head: str = "mlp") -> None:
@@ -35,15 +36,19 @@ class ProjectedEncoder(nn.Module):
         if check_choice("projection head", head, HEADS) == "none":
             if width != dimension:
                 raise InputError(
-                    f"contrast.dimension = {dimension}, but without a projection head the encoder's {width} features are "
-                    f"contrasted; set contrast.dimension to {width}, or contrast.head to 'mlp'"
+                    f"contrast.dimension = {dimension}, but without a projection head the encoder's {width}"
+                    f" features are contrasted; set contrast.dimension to {width}, or contrast.head to 'mlp'"
                 )
             self.projector: nn.Module = nn.Identity()
         else:
-            self.projector = initialise(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, dimension)))
+            self.projector = initialise(
+                nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, dimension))
+            )
 
     def forward(self, clips: Tensor, changes: Sequence[Callable[[Tensor], Tensor]] = ()) -> Tensor:
-        """Unit vectors; with `changes` of the feature map, those of every changed map beside them: `(B, (1 + n) · D)`."""
+        """Unit vectors; with `changes` of the feature map, those of every changed map beside them: `(B, (1 +
+        n) · D)`.
+        """
         if not changes:
             return self._project(self.encoder(clips))
         whole = self.encoder.sequence(clips)
@@ -63,14 +68,18 @@ class EncodeJob(NamedTuple):
 
 
 def encode_all(jobs: Sequence[EncodeJob], chunks: int = 1) -> list[Tensor]:
-    """Unit vectors of several branches, each of its own clips: side by side where that gives the same and may help.
+    """Unit vectors of several branches, each of its own clips: side by side where that gives the same and may
+    help.
 
-    A branch that encodes several views does so in their order, since BatchNorm and dropout count its forward passes.
+    A branch that encodes several views does so in their order, since BatchNorm and dropout count its forward
+    passes.
     """
     groups: dict[int, list[int]] = {}
     for number, job in enumerate(jobs):
         groups.setdefault(id(job.branch), []).append(number)
-    tasks = [partial(_encode_in_turn, [jobs[number] for number in group], chunks) for group in groups.values()]
+    tasks = [
+        partial(_encode_in_turn, [jobs[number] for number in group], chunks) for group in groups.values()
+    ]
     if jobs[0].clips.device.type == "cpu" and world_size() == 1:
         if torch.is_autocast_enabled("cpu"):  # a thread does not know it of another
             tasks = [partial(_in_autocast, torch.get_autocast_dtype("cpu"), task) for task in tasks]
@@ -87,7 +96,10 @@ def _in_autocast(dtype: torch.dtype, task: Callable[[], list[Tensor]]) -> list[T
 
 
 def _encode_in_turn(jobs: Sequence[EncodeJob], chunks: int) -> list[Tensor]:
-    return [encode_in_chunks(job.branch, job.clips, chunks, *([job.changes] if job.changes else [])) for job in jobs]
+    return [
+        encode_in_chunks(job.branch, job.clips, chunks, *([job.changes] if job.changes else []))
+        for job in jobs
+    ]
 
 
 def encode_in_chunks(branch: nn.Module, clips: Tensor, chunks: int, *more: Any) -> Tensor:
@@ -122,7 +134,8 @@ def _keeping_buffers(module: nn.Module) -> Iterator[None]:
 
 
 class MomentumPair(nn.Module):
-    """Two equal encoders with projection heads; the key encoder follows the query encoder by a moving average (momentum update).
+    """Two equal encoders with projection heads; the key encoder follows the query encoder by a moving average
+    (momentum update).
 
     BatchNorm statistics are not parameters: each branch keeps those of its own forward passes.
     """

@@ -1,7 +1,9 @@
-"""What predictive methods share: one view, an encoder and a decoder per stream, a loss averaged over the whole batch.
+"""What predictive methods share: one view, an encoder and a decoder per stream, a loss averaged over the
+whole batch.
 
-Masked prediction, P&C, MS2L, LongT GAN and GL-Transformer differ in what they hide, what they decode and how they compare
-it; each says so in `predict`. Their settings may have `weights` of losses by name. Neither queue nor key encoder.
+Masked prediction, P&C, MS2L, LongT GAN and GL-Transformer differ in what they hide, what they decode and how
+they compare it; each says so in `predict`. Their settings may have `weights` of losses by name. Neither queue
+nor key encoder.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from halp.skeleton.streams import derive
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """The batch of all processes together, of which this one holds some rows: draws and means are those of the whole."""
+    """The batch of all processes together, of which this one holds some rows: draws and means are those of
+    the whole.
+    """
 
     total: int
     rows: slice
@@ -53,7 +57,9 @@ class WholeBatch:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What one stream gives: losses by name, each a scalar of the whole batch, its features `(B, F)`, further metrics."""
+    """What one stream gives: losses by name, each a scalar of the whole batch, its features `(B, F)`, further
+    metrics.
+    """
 
     losses: Mapping[str, Tensor]
     features: Tensor
@@ -97,7 +103,9 @@ class PredictiveMethod(Method):
         for name in self.backbones:
             with record_function(self.profiled):
                 predicted = self.predict(name, derive(clips, name, self.topology), batch)
-            losses += [weights[part] * loss if part in weights else loss for part, loss in predicted.losses.items()]
+            losses += [
+                weights[part] * loss if part in weights else loss for part, loss in predicted.losses.items()
+            ]
             embeddings[name] = batch.gather(predicted.features.detach())
             if context.log_metrics:
                 metrics |= {f"{name}/loss_{part}": loss.detach() for part, loss in predicted.losses.items()}
@@ -109,7 +117,9 @@ class PredictiveMethod(Method):
 
 
 def hidden_frames(noise: Tensor, share: float) -> Tensor:
-    """Which frames `(B, T)` are hidden: the share of them, at least one, with the smallest of random numbers `(B, T)`."""
+    """Which frames `(B, T)` are hidden: the share of them, at least one, with the smallest of random numbers
+    `(B, T)`.
+    """
     count = max(1, round(share * noise.shape[1]))
     return noise.argsort(1).argsort(1) < count
 
@@ -117,7 +127,9 @@ def hidden_frames(noise: Tensor, share: float) -> Tensor:
 def refuse_chunks(recipe: Any) -> None:
     """Refuse a batch that is encoded in chunks."""
     if recipe.optimiser.encode_chunks != 1:
-        raise InputError(f"method '{recipe.method}' encodes a batch at once; set optimiser.encode_chunks to 1")
+        raise InputError(
+            f"method '{recipe.method}' encodes a batch at once; set optimiser.encode_chunks to 1"
+        )
 
 
 def check_frames(recipe: Any) -> None:
@@ -125,5 +137,6 @@ def check_frames(recipe: Any) -> None:
     for chosen in map(recipe.encoder_of, recipe.streams):
         if has_setting(chosen.name, "frames") and recipe.views.frames != chosen.frames:
             raise InputError(
-                f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} must be the same number"
+                f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} must be the same"
+                " number"
             )

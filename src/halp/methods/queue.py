@@ -1,4 +1,6 @@
-"""The queue: past keys of every stream, written in the same order under one pointer. It is state and saved with the model."""
+"""The queue: past keys of every stream, written in the same order under one pointer. It is state and saved
+with the model.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from halp.sphere import unit
 class KeyQueue(nn.Module):
     """The newest `size` keys of each stream; row i is the same clip in all of them.
 
-    It starts with random directions; `filled` counts the real keys in it. Writes wrap around, for any batch size.
-    Size 0 means no queue.
+    It starts with random directions; `filled` counts the real keys in it. Writes wrap around, for any batch
+    size. Size 0 means no queue.
     """
 
     pointer: Tensor
@@ -50,7 +52,9 @@ class KeyQueue(nn.Module):
         self.filled = self.size
 
     def next_rows(self, batch: int) -> Tensor:
-        """Where a batch of this size is going to be written; of one larger than the queue only the end survives."""
+        """Where a batch of this size is going to be written; of one larger than the queue only the end
+        survives.
+        """
         kept = min(batch, self.size)
         return (self.pointer + torch.arange(batch - kept, batch, device=self.pointer.device)) % self.size
 
@@ -71,7 +75,13 @@ class KeyQueue(nn.Module):
         destination[prefix + "filled"] = torch.tensor(self.filled)
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        metadata: Any,
+        strict: bool,
+        missing: list[str],
+        *rest: Any,
     ) -> None:
         filled = state_dict.pop(prefix + "filled", None)
         if filled is None:

@@ -1,7 +1,8 @@
-"""Loss terms over `{stream: StreamBatch}`: what a method of momentum contrast adds up. A recipe names the terms it wants.
+"""Loss terms over `{stream: StreamBatch}`: what a method of momentum contrast adds up. A recipe names the
+terms it wants.
 
-A term is built by `build(settings, streams, temperature)` and called as `term(streams, queue, context)`; it returns its
-weighted loss and, if they are wanted, metrics.
+A term is built by `build(settings, streams, temperature)` and called as `term(streams, queue, context)`; it
+returns its weighted loss and, if they are wanted, metrics.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from halp.skeleton import Topology
 class StreamBatch:
     """What one stream gives in one step: unit queries and keys `(B, D)`; keys carry no gradient.
 
-    `extra` holds the query encoder's embeddings of further views that a term asked for, by the name of the view, and those
-    of changed feature maps, by the variant's name. A view mixed of two clips is among them; the key mixed of theirs stands in
+    `extra` holds the query encoder's embeddings of further views that a term asked for, by the name of the
+    view, and those of changed feature maps, by the variant's name. A view mixed of two clips is among them;
+    the key mixed of theirs stands in
     `mixed_keys` under the same name.
     """
 
@@ -101,10 +103,12 @@ def register_term(
 ) -> Callable[[Any], Any]:
     """Make a term known by name; a recipe names it in `terms` and sets it up in the section of that name.
 
-    `views` are further views that the query encoder sees, with their policies, or a function of the settings that says
-    which. `map_variants(settings)` are further embeddings of such a view, by name: (view, change of its feature map).
+    `views` are further views that the query encoder sees, with their policies, or a function of the settings
+    that says which. `map_variants(settings)` are further embeddings of such a view, by name: (view, change of
+    its feature map).
     `mixes(settings, topology)` are further views made of the query views of two clips of the batch, by name.
-    `check(settings, streams, queue size)` may refuse. `contrast`: the term is InfoNCE or takes its place, and reports it as
+    `check(settings, streams, queue size)` may refuse. `contrast`: the term is InfoNCE or takes its place, and
+    reports it as
     `loss_contrast`; a recipe names one such.
     """
     fixed = {} if views is None or callable(views) else dict(views)
@@ -139,14 +143,17 @@ def _joined(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) -> None:
-    """Refuse terms, given with their settings, that cannot work with these streams and this size of the queue."""
+    """Refuse terms, given with their settings, that cannot work with these streams and this size of the
+    queue.
+    """
     for name, settings in terms.items():
         TERMS[name].check(settings, streams, queue)
         _check_queries(name, getattr(settings, "queries", ()), terms)
     contrasts = sorted(contrast_terms(terms), key=lambda name: name != "infonce")
     if len(contrasts) > 1:
         raise InputError(
-            f"terms: '{contrasts[1]}' takes the place of InfoNCE; leave '{contrasts[0]}' out, or it would count twice"
+            f"terms: '{contrasts[1]}' takes the place of InfoNCE; leave '{contrasts[0]}' out, or it would"
+            " count twice"
         )
 
 
@@ -156,8 +163,8 @@ def _check_queries(name: str, queries: Sequence[str], terms: Mapping[str, Any]) 
     for query in queries:
         if query not in available:
             raise InputError(
-                f"{name}.queries names '{query}', and terms = {list(terms)} give: {', '.join(available)}; name one of these or "
-                "add the term that makes it"
+                f"{name}.queries names '{query}', and terms = {list(terms)} give: {', '.join(available)};"
+                " name one of these or add the term that makes it"
             )
 
 
@@ -176,7 +183,9 @@ def check_recipe_terms(recipe: Any, queue: int) -> None:
 
 def build_terms(terms: Mapping[str, Any], streams: Sequence[str], temperature: float) -> nn.ModuleDict:
     """The loss terms of these settings, by name."""
-    return nn.ModuleDict({name: TERMS[name].build(chosen, streams, temperature) for name, chosen in terms.items()})
+    return nn.ModuleDict(
+        {name: TERMS[name].build(chosen, streams, temperature) for name, chosen in terms.items()}
+    )
 
 
 def add_terms(
@@ -200,8 +209,8 @@ def require_streams(name: str, streams: Sequence[str], why: str) -> None:
     """Refuse a term that needs several streams if there is one."""
     if len(streams) < 2:
         raise InputError(
-            f"terms: '{name}' {why}, and streams = {list(streams)} is one alone; name at least two, for example "
-            'streams = ["joint", "motion", "bone"]'
+            f"terms: '{name}' {why}, and streams = {list(streams)} is one alone; name at least two, for"
+            ' example streams = ["joint", "motion", "bone"]'
         )
 
 
@@ -209,5 +218,6 @@ def require_queue(name: str, needed: int, setting: str, queue: int) -> None:
     """Refuse a term that needs more past keys than the queue holds."""
     if queue < needed:
         raise InputError(
-            f"terms: '{name}' needs {needed} keys ({setting}) and contrast.queue = {queue} holds fewer; raise contrast.queue"
+            f"terms: '{name}' needs {needed} keys ({setting}) and contrast.queue = {queue} holds fewer; raise"
+            " contrast.queue"
         )

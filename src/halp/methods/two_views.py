@@ -1,8 +1,9 @@
-"""Two views of a clip through one encoder and a head, compared by a loss on their embeddings: Barlow Twins, VICReg.
+"""Two views of a clip through one encoder and a head, compared by a loss on their embeddings: Barlow Twins,
+VICReg.
 
 No queue, no key encoder, no negatives; the methods differ in the loss alone (`compare`). Further terms, such
-as HaLP with prototypes from the batch, join by name: for them the first view is the query and the second the key, both of unit
-length.
+as HaLP with prototypes from the batch, join by name: for them the first view is the query and the second the
+key, both of unit length.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def projection_head(inputs: int, width: int, layers: int) -> nn.Sequential:
 
 
 class TwoViewMethod(Method):
-    """One encoder and head per stream; both views pass through them, each with statistics of its own in BatchNorm."""
+    """One encoder and head per stream; both views pass through them, each with statistics of its own in
+    BatchNorm.
+    """
 
     views = VIEWS
     default_terms = ()

@@ -65,7 +65,9 @@ class AxisScale:
         whole: bool = False,
         count: int = 6,
     ) -> AxisScale:
-        """Cover all values, or the given limits; `rounded` moves the ends out to ticks, `whole` keeps ticks on integers."""
+        """Cover all values, or the given limits; `rounded` moves the ends out to ticks, `whole` keeps ticks
+        on integers.
+        """
         known = values[np.isfinite(values)]
         low, high = limits or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
         low, high = nonempty_range(low, high)
@@ -88,7 +90,9 @@ class AxisScale:
         return [tick_text(tick, self.step) for tick in self.ticks]
 
 
-def legend_above(names: Sequence[str], paints: Sequence[str], title: str, *, lines: bool = False) -> tuple[str, float]:
+def legend_above(
+    names: Sequence[str], paints: Sequence[str], title: str, *, lines: bool = False
+) -> tuple[str, float]:
     """The legend under the title, and where the plot begins."""
     keys, tall = legend(names, paints, 28 if title else 2, lines=lines)
     return keys, (28 if title else 2) + tall + 14
@@ -113,12 +117,16 @@ def x_axis(x: AxisScale, bottom: float, label: str) -> str:
         place = min(x(tick), WIDTH - text_width(text, 12) / 2)
         parts.append(tag("text", text, x=place, y=bottom + 19, text_anchor="middle"))
     if label:
-        parts.append(tag("text", escape_text(label), x=(x.start + x.end) / 2, y=bottom + 38, text_anchor="middle"))
+        parts.append(
+            tag("text", escape_text(label), x=(x.start + x.end) / 2, y=bottom + 38, text_anchor="middle")
+        )
     return "".join(parts)
 
 
 def rotated_label(label: str, x: float, y: float) -> str:
-    return tag("text", escape_text(label), transform=f"translate({x:.1f} {y:.1f}) rotate(-90)", text_anchor="middle")
+    return tag(
+        "text", escape_text(label), transform=f"translate({x:.1f} {y:.1f}) rotate(-90)", text_anchor="middle"
+    )
 
 
 def no_data_label(x: float, y: float) -> str:

@@ -1,4 +1,6 @@
-"""What every chart is drawn with: safe text, SVG elements, colours, markers and the legend; figures are made of them."""
+"""What every chart is drawn with: safe text, SVG elements, colours, markers and the legend; figures are made
+of them.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def without_illegal_characters(text: object) -> str:
 
 
 def tag(element: str, content: str = "", /, **attributes: object) -> str:
-    """One element around markup. `class_` stands for class, `_` for a hyphen; numbers are rounded to hundredths.
+    """One element around markup. `class_` stands for class, `_` for a hyphen; numbers are rounded to
+    hundredths.
 
     >>> tag("text", "loss", x=1.23456, text_anchor="end")
     '<text x="1.23" text-anchor="end">loss</text>'
@@ -123,14 +126,20 @@ def format_number(value: float) -> str:
 
 
 def series_style(position: int, chosen: str | None = None) -> str:
-    """Style of the series at a position: its own series_style, or one of the palette that fits light and dark paper."""
+    """Style of the series at a position: its own series_style, or one of the palette that fits light and dark
+    paper.
+    """
     if chosen is not None and not _COLOUR.fullmatch(chosen):
         raise InputError(f"'{chosen}' is not a CSS colour; write a name, '#rrggbb' or 'rgb(…)'")
     return f"--c:{chosen or f'var(--c{position % COLOURS})'}"
 
 
-def legend(names: Sequence[str], styles: Sequence[str], top: float, *, lines: bool = False) -> tuple[str, float]:
-    """Keys of all series from `top` down, as markup and the height it takes; many names share aligned, compact columns."""
+def legend(
+    names: Sequence[str], styles: Sequence[str], top: float, *, lines: bool = False
+) -> tuple[str, float]:
+    """Keys of all series from `top` down, as markup and the height it takes; many names share aligned,
+    compact columns.
+    """
     many = len(names) > 8
     size, row_height = (11.0, 17.0) if many else (12.0, 20.0)
     mark_width = 26.0 if lines else 16.0
@@ -150,7 +159,11 @@ def legend(names: Sequence[str], styles: Sequence[str], top: float, *, lines: bo
         )
         full = tag("title", escape_text(name)) if shown[position] != name else ""
         label = tag(
-            "text", escape_text(shown[position]), x=x + mark_width, y=y + size * 0.36, style=f"font-size:{size:g}px"
+            "text",
+            escape_text(shown[position]),
+            x=x + mark_width,
+            y=y + size * 0.36,
+            style=f"font-size:{size:g}px",
         )
         keys.append(tag("g", full + mark + label, class_="key", data_series=position, style=style))
         x += advance
@@ -158,7 +171,9 @@ def legend(names: Sequence[str], styles: Sequence[str], top: float, *, lines: bo
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of `templates/` filled in; plain texts are escaped, characters that no markup can hold replaced."""
+    """A template of `templates/` filled in; plain texts are escaped, characters that no markup can hold
+    replaced.
+    """
     return _environment().get_template(template).render(**values)
 
 

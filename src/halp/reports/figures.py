@@ -1,4 +1,6 @@
-"""Charts as pure functions, data → markup: line chart, bars and histogram as stand-alone SVG, a heat map as a table."""
+"""Charts as pure functions, data → markup: line chart, bars and histogram as stand-alone SVG, a heat map as a
+table.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,10 @@ def line_chart(
 ) -> str:
     """Curves over a common axis.
 
-    `series` maps a name to its xs and ys, both `(n,)`; NaN or None leaves a gap. `styles` may name a CSS colour a series;
-    `var(--c0)` … `var(--c11)` are the colours of the palette, which fit light and dark paper (2 is green, 3 is red).
+    `series` maps a name to its xs and ys, both `(n,)`; NaN or None leaves a gap. `styles` may name a CSS
+    colour a series;
+    `var(--c0)` … `var(--c11)` are the colours of the palette, which fit light and dark paper (2 is green, 3
+    is red).
     """
     data = {name: _curve(name, xs, ys) for name, (xs, ys) in series.items()}
     paints = [series_style(position, (styles or {}).get(name)) for position, name in enumerate(data)]
@@ -50,7 +54,9 @@ def line_chart(
     known = all_x[np.isfinite(all_x)]
     y = AxisScale.fit(all_y, top + 290, top, limits=y_range, rounded=True)
     left = y_axis_width(y, y_label)
-    x = AxisScale.fit(known, left, RIGHT, whole=bool(len(known)) and bool((known == np.round(known)).all()), count=8)
+    x = AxisScale.fit(
+        known, left, RIGHT, whole=bool(len(known)) and bool((known == np.round(known)).all()), count=8
+    )
     body = [keys, y_axis(y, left, y_label), x_axis(x, y.start, x_label)]
     curves = []
     for position, (xs, ys) in enumerate(data.values()):
@@ -59,11 +65,14 @@ def line_chart(
             [[_digits(a), _digits(b)] for a, b in zip(xs, ys) if math.isfinite(b)], separators=(",", ":")
         )
         curves.append(tag("g", marks, data_series=position, data_points=points, style=paints[position]))
-    # A nested image clips what a given y_range leaves out, without an id that two charts of one page could share.
+    # A nested image clips what a given y_range leaves out, without an id that two charts of one page could
+    # share.
     frame = (left - 6, y.end - 6, RIGHT - left + 12, y.start - y.end + 12)
     place = {"x": frame[0], "y": frame[1], "width": frame[2], "height": frame[3]}
     body.append(
-        tag("svg", "".join(curves), viewBox=" ".join(f"{side:.2f}" for side in frame), **place) if curves else ""
+        tag("svg", "".join(curves), viewBox=" ".join(f"{side:.2f}" for side in frame), **place)
+        if curves
+        else ""
     )
     if not np.isfinite(all_y).any():
         body.append(no_data_label((left + RIGHT) / 2, (y.start + y.end) / 2))
@@ -101,16 +110,24 @@ def _path(xs: Floats, ys: Floats, x: AxisScale, y: AxisScale, position: int) -> 
             path = "M" + "L".join(f"{a:.2f},{b:.2f}" for a, b in places)
             marks.append(tag("path", d=path, class_=f"line d{position // COLOURS % 4}"))
         if few or len(places) == 1:
-            marks.append(tag("g", "".join(tag("circle", cx=a, cy=b, r=3.2) for a, b in places), class_="mark"))
+            marks.append(
+                tag("g", "".join(tag("circle", cx=a, cy=b, r=3.2) for a, b in places), class_="mark")
+            )
     return marks
 
 
-def bars(values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str = "", y_label: str = "") -> str:
-    """Grouped bars from zero with error bars: group → series → (mean, standard deviation); NaN or nothing leaves a gap."""
+def bars(
+    values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str = "", y_label: str = ""
+) -> str:
+    """Grouped bars from zero with error bars: group → series → (mean, standard deviation); NaN or nothing
+    leaves a gap.
+    """
     names = list(dict.fromkeys(name for group in values.values() for name in group))
     paints = [series_style(position) for position in range(len(names))]
     keys, top = legend_above(names, paints, title)
-    table = {(group, name): numbers(pair) for group, series in values.items() for name, pair in series.items()}
+    table = {
+        (group, name): numbers(pair) for group, series in values.items() for name, pair in series.items()
+    }
     reached = [mean + side * np.nan_to_num(std) for mean, std in table.values() for side in (-1, 1)]
     y = AxisScale.fit(np.array([0.0, *reached]), top + 270, top + 8, rounded=True)
     left = y_axis_width(y, y_label)
@@ -142,7 +159,12 @@ def bars(values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str 
             if numbered:
                 edge = y(mean + reach) - 5 if mean >= 0 else y(mean - reach) + 14
                 marks += tag(
-                    "text", format_number(float(f"{mean:.3g}")), x=middle, y=edge, text_anchor="middle", class_="value"
+                    "text",
+                    format_number(float(f"{mean:.3g}")),
+                    x=middle,
+                    y=edge,
+                    text_anchor="middle",
+                    class_="value",
                 )
             body.append(tag("g", marks, data_series=s, style=paints[s]))
     body.append(tag("path", d=f"M{left:.2f},{y(0):.2f}H{RIGHT:.2f}", class_="axis"))
@@ -153,7 +175,14 @@ def bars(values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str 
         turn = {"transform": f"rotate(-35 {x:.1f} {y.start + 16:.1f})"} if tilted else {}
         anchor = "end" if tilted else "middle"
         body.append(
-            tag("text", label + tag("title", escape_text(group)), x=x, y=y.start + 18, text_anchor=anchor, **turn)
+            tag(
+                "text",
+                label + tag("title", escape_text(group)),
+                x=x,
+                y=y.start + 18,
+                text_anchor=anchor,
+                **turn,
+            )
         )
     if np.isnan(reached).all():
         body.append(no_data_label((left + RIGHT) / 2, (y.start + y.end) / 2))
@@ -172,13 +201,20 @@ def histogram(values: npt.ArrayLike, *, x_label: str, y_label: str = "clips") ->
     body = [y_axis(y, left, y_label)]
     for count, low, high in zip(counts, edges[:-1], edges[1:]):
         tip = tag("title", escape_text(f"{low:g} to {high:g}: {count}"))
-        box = {"x": x(low) + 0.5, "width": max(x(high) - x(low) - 1, 1.0), "y": y(count), "height": y(0) - y(count)}
+        box = {
+            "x": x(low) + 0.5,
+            "width": max(x(high) - x(low) - 1, 1.0),
+            "y": y(count),
+            "height": y(0) - y(count),
+        }
         body.append(tag("rect", tip, class_="bar", style=series_style(0), **box))
     return svg_image([*body, x_axis(x, y.start, x_label)], y.start + 44, "", "histogram")
 
 
 def _edges(values: Floats, whole: bool) -> Floats:
-    """Borders of at most 30 intervals; whole numbers wide where all values are whole, so that no interval is uneven."""
+    """Borders of at most 30 intervals; whole numbers wide where all values are whole, so that no interval is
+    uneven.
+    """
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     if whole:
         width = max(1.0, float(np.ceil((high - low + 1) / 30)))
@@ -195,16 +231,24 @@ def heatmap(
     x_label: str = "predicted",
     y_label: str = "true",
 ) -> str:
-    """A matrix `(R, C)` as a table of shaded cells; NaN and zero stay blank, values below zero have a colour of their own.
+    """A matrix `(R, C)` as a table of shaded cells; NaN and zero stay blank, values below zero have a colour
+    of their own.
 
-    Whole numbers from zero up are counts: they are shaded by their share of the row, so that rare classes show as well.
+    Whole numbers from zero up are counts: they are shaded by their share of the row, so that rare classes
+    show as well.
     """
     values, wanted = np.asarray(matrix, dtype=np.float64), (len(rows), len(columns))
     if values.shape != wanted and not (values.size == 0 and 0 in wanted):
-        raise InputError(f"a matrix {values.shape} does not fit {wanted[0]} row names and {wanted[1]} column names")
+        raise InputError(
+            f"a matrix {values.shape} does not fit {wanted[0]} row names and {wanted[1]} column names"
+        )
     values = np.nan_to_num(numbers(values.ravel()).reshape(wanted))
     counts = bool((values >= 0).all() and (values == np.round(values)).all())
-    total = values.sum(axis=1, keepdims=True) if counts else np.full((len(rows), 1), np.abs(values).max(initial=0.0))
+    total = (
+        values.sum(axis=1, keepdims=True)
+        if counts
+        else np.full((len(rows), 1), np.abs(values).max(initial=0.0))
+    )
     share = np.abs(values) / np.where(total > 0, total, 1)
 
     def cell(r: int, c: int) -> str:
@@ -220,13 +264,17 @@ def heatmap(
 
     names = [tag("th", tag("span", escape_text(name), title=name), scope="col") for name in columns]
     lines = [
-        tag("tr", tag("th", escape_text(name), scope="row") + "".join(cell(r, c) for c in range(len(columns))))
+        tag(
+            "tr", tag("th", escape_text(name), scope="row") + "".join(cell(r, c) for c in range(len(columns)))
+        )
         for r, name in enumerate(rows)
     ]
     head = tag("thead", tag("tr", tag("th", escape_text(f"{y_label} ↓ {x_label} →")) + "".join(names)))
     meaning = "darker: a larger share of the row" if counts else f"darker: up to {total.max(initial=0.0):.3g}"
     meaning += "; red: below zero" if (values < 0).any() else ""
-    said = tag("caption", escape_text(title) + tag("small", escape_text(meaning if values.size else "no data")))
+    said = tag(
+        "caption", escape_text(title) + tag("small", escape_text(meaning if values.size else "no data"))
+    )
     return tag("table", said + head + tag("tbody", "".join(lines)), class_="halp-chart heat")
 
 

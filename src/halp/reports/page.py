@@ -1,4 +1,6 @@
-"""The report: sections of text, tables and figures, saved as one HTML file that needs nothing else to open."""
+"""The report: sections of text, tables and figures, saved as one HTML file that needs nothing else to
+open.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ from halp.reports.drawing import render, trusted, trusted_asset
 
 # The page may use what is inside it and nothing else, whatever markup a figure brings along.
 _POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; media-src 'self' file:"
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; media-src"
+    " 'self' file:"
 )
 _MOST_ROWS = 500
 _NUMERIC = re.compile(r"[-+−]?\d[\d\s,.]*(e[-+]?\d+)?\s*(%|±\s*\d[\d.]*\s*%?)?")
 
 
 class Report:
-    """Builds a page from top to bottom; every text is escaped, only the markup of figures is taken as it is."""
+    """Builds a page from top to bottom; every text is escaped, only the markup of figures is taken as it
+    is.
+    """
 
     def __init__(self, title: str, subtitle: str = "") -> None:
         self.title = title
@@ -52,13 +57,18 @@ class Report:
     ) -> None:
         """A table; numbers and (mean, std) pairs are right aligned, with the same decimals down a column.
 
-        `highlight` is the index of the column whose largest number is the best: that cell and its row are marked.
+        `highlight` is the index of the column whose largest number is the best: that cell and its row are
+        marked.
         """
         for row in rows:
             if len(row) != len(columns):
-                raise InputError(f"a row of {len(row)} cells does not fit the {len(columns)} columns {list(columns)}")
+                raise InputError(
+                    f"a row of {len(row)} cells does not fit the {len(columns)} columns {list(columns)}"
+                )
         if highlight is not None and not -len(columns) <= highlight < len(columns):
-            raise InputError(f"there is no column {highlight} to highlight in a table of {len(columns)} columns")
+            raise InputError(
+                f"there is no column {highlight} to highlight in a table of {len(columns)} columns"
+            )
         by_column = [[row[c] for row in rows] for c in range(len(columns))]
         shown = [_format_column(column) for column in by_column]
         marked = None if highlight is None else highlight % len(columns)
@@ -74,10 +84,20 @@ class Report:
         )
 
     def rows(self, rows: Sequence[Mapping[str, object]], caption: str = "") -> None:
-        """A table of rows with the same keys, without columns that are empty throughout; of very many rows the first."""
-        columns = [name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)]
-        more = f" The first {_MOST_ROWS} of {len(rows)} rows; --out writes all." if len(rows) > _MOST_ROWS else ""
-        self.table(columns, [[row[name] for name in columns] for row in rows[:_MOST_ROWS]], caption=caption + more)
+        """A table of rows with the same keys, without columns that are empty throughout; of very many rows
+        the first.
+        """
+        columns = [
+            name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)
+        ]
+        more = (
+            f" The first {_MOST_ROWS} of {len(rows)} rows; --out writes all."
+            if len(rows) > _MOST_ROWS
+            else ""
+        )
+        self.table(
+            columns, [[row[name] for name in columns] for row in rows[:_MOST_ROWS]], caption=caption + more
+        )
 
     def figure(self, svg_or_html: str, caption: str = "") -> None:
         """A chart, the player or other markup of our own making; it is inserted as it is."""
@@ -112,7 +132,9 @@ class Report:
             with atomic_path(path) as partial:
                 partial.write_text(page, encoding="utf-8", errors="replace")
         except OSError as error:
-            raise InputError(f"the report '{path}' cannot be written ({error}); choose another path") from error
+            raise InputError(
+                f"the report '{path}' cannot be written ({error}); choose another path"
+            ) from error
         return Path(path)
 
     def _add(self, kind: str, **values: Any) -> None:
@@ -140,7 +162,9 @@ def _plain(value: object) -> float | None:
 
 
 def _rank(value: object) -> float | None:
-    """What "best" compares: a number, the mean of a (mean, std) pair, or a text that begins with a number; None of others."""
+    """What "best" compares: a number, the mean of a (mean, std) pair, or a text that begins with a number;
+    None of others.
+    """
     if isinstance(value, str) and _NUMERIC.fullmatch(value):
         return float(re.findall(r"^[-+−]?\d+(?:\.\d+)?", value.replace(",", ""))[0].replace("−", "-"))
     if isinstance(value, tuple):
@@ -155,13 +179,17 @@ def _best_rows(column: Sequence[object]) -> set[int]:
 
 
 def _format_column(column: Sequence[object]) -> list[str]:
-    """Cells as text; all fractions of a column get as many decimals as the one that needs most, within reason."""
+    """Cells as text; all fractions of a column get as many decimals as the one that needs most, within
+    reason.
+    """
     singles = [part for value in column for part in (value if isinstance(value, tuple) else (value,))]
     fractions = [float(v) for v in singles if _plain(v) is not None and not isinstance(v, numbers.Integral)]
     fractions = [value for value in fractions if math.isfinite(value)]
     largest = max(map(abs, fractions), default=0.0)
     most = 4 if largest < 1 else 3 if largest < 10 else 2
-    decimals = next(d for d in range(most + 1) if d == most or all(round(v, d) == round(v, most) for v in fractions))
+    decimals = next(
+        d for d in range(most + 1) if d == most or all(round(v, d) == round(v, most) for v in fractions)
+    )
     tiny = 0 < largest < 1e-3
 
     def text(value: object) -> str:

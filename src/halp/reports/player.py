@@ -1,4 +1,6 @@
-"""Figures that move, of the explorer's parts: clips side by side, the timeline of a recording, a map of many clips."""
+"""Figures that move, of the explorer's parts: clips side by side, the timeline of a recording, a map of many
+clips.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,19 @@ from halp.skeleton import Topology
 
 _ABSENT = -32768
 _LARGEST = 32767
-# Up axis → the axis across, the one in depth, and the sign that keeps the hand of the coordinates: left stays left.
+# Up axis → the axis across, the one in depth, and the sign that keeps the hand of the coordinates: left stays
+# left.
 _LEVEL = {0: (1, 2, -1.0), 1: (0, 2, 1.0), 2: (0, 1, -1.0)}
 
 
 @dataclass(frozen=True)
 class PlayerClip:
-    """Frames `(T, P, V, C)`, C 2 or 3, with a caption; `good` says whether a neighbour has the class of its query.
+    """Frames `(T, P, V, C)`, C 2 or 3, with a caption; `good` says whether a neighbour has the class of its
+    query.
 
-    A person whose joints are all zero in a frame, and a joint that is not finite, is not drawn. `role` stands above the
-    caption instead of "query" or "neighbour"; `film` is the address of the film that the frames come from, shown beside them.
+    A person whose joints are all zero in a frame, and a joint that is not finite, is not drawn. `role` stands
+    above the caption instead of "query" or "neighbour"; `film` is the address of the film that the frames
+    come from, shown beside them.
     """
 
     frames: npt.NDArray[np.floating[Any]]
@@ -43,8 +48,8 @@ class PlayerClip:
         shape = np.shape(self.frames)
         if len(shape) != 4 or 0 in shape or shape[3] not in (2, 3):
             raise InputError(
-                f"clip '{self.title}' has shape {shape}; the player takes (frames, persons, joints, 2 or 3 coordinates), "
-                "none of them zero"
+                f"clip '{self.title}' has shape {shape}; the player takes (frames, persons, joints, 2 or 3"
+                " coordinates), none of them zero"
             )
 
 
@@ -56,21 +61,25 @@ def player(
     rate: float = 30.0,
     same_zoom: bool = False,
 ) -> str:
-    """The player for rows of clips, each row the query first and then its neighbours; a chooser steps through the rows.
+    """The player for rows of clips, each row the query first and then its neighbours; a chooser steps through
+    the rows.
 
-    Clips with three coordinates are seen from the front with `up_axis` up, or the axis that most of the bodies stand along;
-    clips with two have x across and stand as most of their bodies do, or with y down as in a picture. `rate` is how many frames
-    are played per second; with `same_zoom` all clips are drawn at one scale.
+    Clips with three coordinates are seen from the front with `up_axis` up, or the axis that most of the
+    bodies stand along; clips with two have x across and stand as most of their bodies do, or with y down as
+    in a picture. `rate` is how many frames are played per second; with `same_zoom` all clips are drawn at one
+    scale.
     """
     for clip in (clip for row in rows for clip in row):
         if clip.frames.shape[2] != len(topology):
             raise InputError(
-                f"clip '{clip.title}' has {clip.frames.shape[2]} joints, topology '{topology.name}' has {len(topology)}; "
-                "give the topology the clip was recorded with"
+                f"clip '{clip.title}' has {clip.frames.shape[2]} joints, topology '{topology.name}' has"
+                f" {len(topology)}; give the topology the clip was recorded with"
             )
     if up_axis not in (None, *_LEVEL):
         raise InputError(f"up_axis is {up_axis!r}; it must be 0, 1 or 2, the coordinate that points up")
-    up = upward([clip.frames for row in rows for clip in row], topology) if up_axis is None else (up_axis, 1.0)
+    up = (
+        upward([clip.frames for row in rows for clip in row], topology) if up_axis is None else (up_axis, 1.0)
+    )
     packed = [[_packed(clip, up) for clip in row] for row in rows if row]
     if same_zoom:
         for name in ("radius", "half"):
@@ -86,7 +95,9 @@ def player(
 
 
 def describe_body(topology: Topology) -> dict[str, Any]:
-    """What a player has to know about a topology: bones, the side of every joint, and which one is the head."""
+    """What a player has to know about a topology: bones, the side of every joint, and which one is the
+    head.
+    """
     return {
         "bones": [*topology.bones, *_trunk_lines(topology)],
         "sides": [_side(joint) for joint in topology.joints],
@@ -95,7 +106,9 @@ def describe_body(topology: Topology) -> dict[str, Any]:
 
 
 def _trunk_lines(topology: Topology) -> list[tuple[int, int]]:
-    """Lines that make a trunk of a body whose bones are a tree: shoulders, hips, and both sides, where a side is missing."""
+    """Lines that make a trunk of a body whose bones are a tree: shoulders, hips, and both sides, where a side
+    is missing.
+    """
     corners = [f"{part}_{side}" for part in ("shoulder", "hip") for side in ("left", "right")]
     if not all(joint in topology.joints for joint in corners):
         return []
@@ -125,7 +138,9 @@ Up = tuple[int, float]  # the axis that points up, and its sign
 
 
 def upward(clips: Sequence[npt.NDArray[Any]], topology: Topology) -> Up:
-    """The axis that points up in most of some clips `(T, P, V, C)`; y down in pictures and z up where none tells."""
+    """The axis that points up in most of some clips `(T, P, V, C)`; y down in pictures and z up where none
+    tells.
+    """
     clips = [np.nan_to_num(frames) for frames in clips[:50]]
     if clips and clips[0].shape[3] == 2:
         lines = [line for frames in clips if (line := trunk(frames, topology)) is not None]
@@ -148,10 +163,11 @@ Box = tuple[npt.NDArray[np.float64], float]
 def pack_joints(
     frames: npt.NDArray[Any], up: Up, box: Box | None = None
 ) -> tuple[npt.NDArray[np.int16], dict[str, Any]]:
-    """Frames `(T, P, V, C)` as int16 `(T, P, V, 3)`, axes in the order across, depth, up, and the facts that a player needs.
+    """Frames `(T, P, V, C)` as int16 `(T, P, V, 3)`, axes in the order across, depth, up, and the facts that
+    a player needs.
 
-    Persons who are never there are left out. `box` (see `bounding_box`) keeps the scale of parts of one recording, and all
-    of its persons.
+    Persons who are never there are left out. `box` (see `bounding_box`) keeps the scale of parts of one
+    recording, and all of its persons.
     """
     flat = frames.shape[3] == 2
     frames = np.asarray(frames, dtype=np.float64)
@@ -177,7 +193,9 @@ def pack_joints(
 
 
 def bounding_box(frames: npt.NDArray[Any], up: Up) -> Box:
-    """Middle and half the extent of everybody who is there in frames `(T, P, V, C)`, as a player lays them out."""
+    """Middle and half the extent of everybody who is there in frames `(T, P, V, C)`, as a player lays them
+    out.
+    """
     there = present(np.nan_to_num(frames).astype(np.float32))
     axes = _axes(np.asarray(frames, dtype=np.float64), *up)
     return _box(axes[np.isfinite(axes).all(axis=-1) & there[..., None]])
@@ -191,12 +209,15 @@ def _box(places: npt.NDArray[np.float64]) -> Box:
 def _axes(frames: npt.NDArray[np.float64], axis: int, sign: float) -> npt.NDArray[np.float64]:
     """Coordinates `(T, P, V, C)` → `(T, P, V, 3)` as (to the right of the screen, away from the viewer, up).
 
-    A normalised person has the right shoulder on +x and so looks along +y; seen from the front its right is on our left.
+    A normalised person has the right shoulder on +x and so looks along +y; seen from the front its right is
+    on our left.
     """
     if frames.shape[-1] == 2:
         return np.stack([frames[..., 0], np.zeros_like(frames[..., 0]), sign * frames[..., 1]], axis=-1)
     across, depth, hand = _LEVEL[axis]
-    return np.stack([-frames[..., across], sign * hand * frames[..., depth], sign * frames[..., axis]], axis=-1)
+    return np.stack(
+        [-frames[..., across], sign * hand * frames[..., depth], sign * frames[..., axis]], axis=-1
+    )
 
 
 def timeline(
@@ -214,14 +235,18 @@ def timeline(
         "labels": [label for label in labels if label not in faint],
         "faint": [label for label in labels if label in faint],
         "tiers": {
-            "": [{"start": e.start, "stop": e.stop, "label": e.label, "note": e.more.get("note", "")} for e in parts]
+            "": [
+                {"start": e.start, "stop": e.stop, "label": e.label, "note": e.more.get("note", "")}
+                for e in parts
+            ]
         },
     }
     return _moving_figure("timeline", data)
 
 
 def clip_map(places: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[str] | None = None) -> str:
-    """A map of clips at places `(N, 2)`, coloured by group `(N,)`, with `names` `(N,)` under the pointer; one scale for both.
+    """A map of clips at places `(N, 2)`, coloured by group `(N,)`, with `names` `(N,)` under the pointer; one
+    scale for both.
 
     What has no finite place is left out.
     """
@@ -229,7 +254,9 @@ def clip_map(places: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[st
     if len(groups) != len(where) or (names is not None and len(names) != len(where)):
         raise InputError(f"a map of {len(where)} points needs a group and a name for each of them")
     shown = np.flatnonzero(np.isfinite(where).all(axis=1)).tolist()
-    known, places_of = np.unique(np.array([str(groups[row]) for row in shown], dtype=np.str_), return_inverse=True)
+    known, places_of = np.unique(
+        np.array([str(groups[row]) for row in shown], dtype=np.str_), return_inverse=True
+    )
     categories, values = order_by_frequency(known.tolist(), places_of)
     data = {
         "places": [round(value, 4) for value in scale_to_unit_box(where[shown]).ravel().tolist()],
@@ -244,7 +271,8 @@ MARKS = 63  # categories for which page/src/colours.js has a mark: seven colours
 
 
 def order_by_frequency(categories: list[str], values: npt.NDArray[Any]) -> tuple[list[str], npt.NDArray[Any]]:
-    """Categories and the place of each row's (−1: none); if there are more than marks, the most frequent have one.
+    """Categories and the place of each row's (−1: none); if there are more than marks, the most frequent have
+    one.
 
     >>> order_by_frequency(["a", "b"], np.array([1, 0, 1]))
     (['a', 'b'], array([1, 0, 1]))
@@ -265,7 +293,9 @@ def scale_to_unit_box(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _moving_figure(kind: str, data: Any) -> str:
-    """A figure that the script of `page/src/figures.jsx` draws from data; the report brings that script along once."""
+    """A figure that the script of `page/src/figures.jsx` draws from data; the report brings that script along
+    once.
+    """
     # A script element ends at the first "</", wherever it stands, so no "<" may be left in the data.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return f'<div class="halp-{kind}"><script type="application/json">{text}</script></div>'

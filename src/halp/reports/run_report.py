@@ -1,4 +1,6 @@
-"""The report of one or more runs: accuracies, curves, prototypes, embedding map, confusion, players; one HTML file."""
+"""The report of one or more runs: accuracies, curves, prototypes, embedding map, confusion, players; one HTML
+file.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def open_runs(paths: Sequence[Path]) -> dict[str, Run]:
 
 
 def report(
-    runs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], data: str | os.PathLike[str] | None = None
+    runs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    data: str | os.PathLike[str] | None = None,
 ) -> Report:
     """One self-contained HTML page that compares runs.
 
@@ -42,7 +45,8 @@ def report(
     runs : path or sequence of paths
         Run folders.
     data : path, optional
-        The store for embedding map and players (default: the one the first run was trained on, if it is still there).
+        The store for embedding map and players (default: the one the first run was trained on, if it is still
+        there).
 
     Returns
     -------
@@ -67,7 +71,8 @@ def compare_runs(runs: Mapping[str, Run]) -> Report:
 
 
 def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
-    """A page about runs: their saved results, curves, and, where the store is at hand, what the last one's encoder sees.
+    """A page about runs: their saved results, curves, and, where the store is at hand, what the last one's
+    encoder sees.
 
     What is left out is named with the reason.
     """
@@ -82,19 +87,22 @@ def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
     name, run = list(runs.items())[-1]
     if store is None:
         left_out.append(
-            f"Prototypes, embedding map and players: the store '{run.info['data']['path']}' that the run was trained on is "
-            "not there; give another with --data."
+            f"Prototypes, embedding map and players: the store '{run.info['data']['path']}' that the run was"
+            " trained on is not there; give another with --data."
         )
     else:
         if not add_prototypes(report, run, store):
             left_out.append(f"Similarity to prototypes: run {name} has not hallucinated any positives.")
         trained = [
-            result for result in saved[name] if result.encoder.get("trained") and "shipped" not in result.encoder
+            result
+            for result in saved[name]
+            if result.encoder.get("trained") and "shipped" not in result.encoder
         ]
         split = _split_to_show(run, store, trained)
         if split is None:
             left_out.append(
-                f"Embedding map and nearest neighbours: the store '{store.path}' has no split with test clips."
+                f"Embedding map and nearest neighbours: the store '{store.path}' has no split with test"
+                " clips."
             )
         else:
             add_embedding(report, run, store, _last_on(split, trained), split=split)
@@ -107,7 +115,9 @@ def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
 
 
 def result_rows(saved: Mapping[str, Sequence[Result]]) -> list[EncoderResults]:
-    """Rows of the table of accuracies: raw coordinates and shipped encoders once, then every run before and after training."""
+    """Rows of the table of accuracies: raw coordinates and shipped encoders once, then every run before and
+    after training.
+    """
     common: dict[str, dict[str, Result]] = {"raw coordinates": {}}
     rows: list[EncoderResults] = []
     for name, results in saved.items():
@@ -145,9 +155,9 @@ def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
     )
     report.section(
         "Accuracy",
-        f"Top-1 accuracy in per cent on test clips{unseen}. The raw coordinates and the untrained encoder are the baselines: "
-        "what stands below them has learnt nothing. An encoder that comes with halp stands beside them where one reads these "
-        f"joints. {seeds}",
+        f"Top-1 accuracy in per cent on test clips{unseen}. The raw coordinates and the untrained encoder are"
+        " the baselines: what stands below them has learnt nothing. An encoder that comes with halp stands"
+        f" beside them where one reads these joints. {seeds}",
     )
     columns, cells = accuracy_table(rows)
     report.table(columns, cells, highlight=-1)
@@ -156,7 +166,9 @@ def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
 
 
 def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
-    """Loss, kept positives and the similarities of the paper's supplement over training, where the method has them."""
+    """Loss, kept positives and the similarities of the paper's supplement over training, where the method has
+    them.
+    """
     report.section("Training", "Everything below is read from the runs' metrics.")
     contrast = _curves(runs, loss="loss_contrast")
     if len(contrast) < len(runs):
@@ -173,17 +185,29 @@ def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
     if kept:
         shares = ", ".join(f"{name} keeps {kept_share(runs[name]):.1%}" for name in kept)
         report.figure(
-            line_chart(kept, title="Positives kept by the filter", x_label="step", y_label="share", y_range=(0, 1)),
-            f"Mean over the tenth of the logged steps up to each step. At the end {shares}; the paper reports 91 of 100.",
+            line_chart(
+                kept, title="Positives kept by the filter", x_label="step", y_label="share", y_range=(0, 1)
+            ),
+            f"Mean over the tenth of the logged steps up to each step. At the end {shares}; the paper reports"
+            " 91 of 100.",
         )
     for other, caption in (
-        ("query", "Real keys and hallucinated positives against the query they belong to (the supplement's figure 4)."),
+        (
+            "query",
+            (
+                "Real keys and hallucinated positives against the query they belong to (the supplement's"
+                " figure 4)."
+            ),
+        ),
         ("queue", "The same against the negatives of the queue (the supplement's figure 5)."),
     ):
-        curves = _curves(runs, real_positive=f"similarity_key_{other}", hallucinated=f"similarity_positive_{other}")
+        curves = _curves(
+            runs, real_positive=f"similarity_key_{other}", hallucinated=f"similarity_positive_{other}"
+        )
         if curves:
             report.figure(
-                line_chart(curves, title=f"Similarity to the {other}", x_label="step", y_label="mean cosine"), caption
+                line_chart(curves, title=f"Similarity to the {other}", x_label="step", y_label="mean cosine"),
+                caption,
             )
 
 
@@ -200,7 +224,9 @@ def _curves(runs: Mapping[str, Run], **metrics: str) -> dict[str, tuple[list[flo
 
 
 def add_prototypes(report: Report, run: Run, store: Store) -> bool:
-    """Similarity to every prototype of one key, two kept positives and one that the filter drops; False without any."""
+    """Similarity to every prototype of one key, two kept positives and one that the filter drops; False
+    without any.
+    """
     series = prototype_similarities(run, store)
     if not series:
         return False
@@ -222,9 +248,12 @@ def prototype_chart(series: Series) -> tuple[str, str]:
             "dropped positive": "#dc2626",
         },
     )
-    return chart, (
-        "A positive is kept while the key's closest prototype is also the closest of the positive "
-        "(the supplement's figure 6)."
+    return (
+        chart,
+        (
+            "A positive is kept while the key's closest prototype is also the closest of the positive "
+            "(the supplement's figure 6)."
+        ),
     )
 
 
@@ -257,20 +286,32 @@ def add_embedding(report: Report, run: Run, store: Store, result: Result | None,
         rows.append(row)
     report.section(
         "Nearest neighbours",
-        "A test clip on the left and the training clips whose features are nearest; green where the class is the same. "
-        "Drag to turn.",
+        "A test clip on the left and the training clips whose features are nearest; green where the class is"
+        " the same. Drag to turn.",
     )
     report.figure(player(rows, store.topology))
 
 
 def _class_name(store: Store, clip: int) -> str:
     label = int(store.labels[clip])
-    return store.class_names[label] if 0 <= label < len(store.class_names) else "no label" if label < 0 else str(label)
+    return (
+        store.class_names[label]
+        if 0 <= label < len(store.class_names)
+        else "no label"
+        if label < 0
+        else str(label)
+    )
 
 
 def _setting(value: object) -> str:
     """A setting as people write it: lists without brackets, a dash for none."""
-    return "–" if value is None else ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return (
+        "–"
+        if value is None
+        else ", ".join(map(str, value))
+        if isinstance(value, list | tuple)
+        else str(value)
+    )
 
 
 def add_provenance(report: Report, runs: Mapping[str, Run]) -> None:
@@ -278,12 +319,20 @@ def add_provenance(report: Report, runs: Mapping[str, Run]) -> None:
     report.section("How this was made")
     flat = {name: run.recipe.flat() for name, run in runs.items()}
     keys = list(dict.fromkeys(key for recipe in flat.values() for key in recipe))
-    differing = [key for key in keys if len({repr(recipe.get(key)) for recipe in flat.values()}) > 1 or len(flat) == 1]
-    cells: list[list[object]] = [[key, *(_setting(recipe.get(key)) for recipe in flat.values())] for key in differing]
+    differing = [
+        key for key in keys if len({repr(recipe.get(key)) for recipe in flat.values()}) > 1 or len(flat) == 1
+    ]
+    cells: list[list[object]] = [
+        [key, *(_setting(recipe.get(key)) for recipe in flat.values())] for key in differing
+    ]
     report.table(["setting", *flat], cells, caption="Settings" if len(flat) == 1 else "Settings that differ")
     facts = []
     for name, run in runs.items():
         done, info = run.info.get("finished", {}), run.info
-        made_by = {"halp": info["halp"], "torch": info["versions"]["torch"], "data hash": info["data"]["hash"][:12]}
+        made_by = {
+            "halp": info["halp"],
+            "torch": info["versions"]["torch"],
+            "data hash": info["data"]["hash"][:12],
+        }
         facts.append({"run": name, "steps": done.get("step"), "seconds": done.get("seconds"), **made_by})
     report.rows(facts, "Runs")

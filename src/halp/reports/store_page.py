@@ -1,4 +1,6 @@
-"""A page about a store: what is in it, what to look at, counts drawn, and a player that finds every clip by its name."""
+"""A page about a store: what is in it, what to look at, counts drawn, and a player that finds every clip by
+its name.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:
     rows = []
     for name, value in entries:
         shown = f"{value:.1%}" if per_cent else f"{value:g}"
-        rows.append(f'<dt>{escape_text(name)}</dt><dd style="--share:{100 * value / largest:.1f}%">{shown}</dd>')
+        rows.append(
+            f'<dt>{escape_text(name)}</dt><dd style="--share:{100 * value / largest:.1f}%">{shown}</dd>'
+        )
     if left_out:
         more = "" if per_cent else f", {sum(value for _, value in left_out):g} together"
         rows.append(f"<dt>and {len(left_out)} more{more}</dt>")
@@ -59,7 +63,9 @@ def store_page(inspection: Inspection, path: Path | None = None) -> Report:
 
 
 def _overview(report: Report, inspection: Inspection) -> None:
-    persons = ", ".join(f"{clips} clips with {count}" for count, clips in inspection.clips_with_persons.items())
+    persons = ", ".join(
+        f"{clips} clips with {count}" for count, clips in inspection.clips_with_persons.items()
+    )
     report.section("At a glance")
     facts = {
         "clips": f"{inspection.clips} ({inspection.frames} frames)",
@@ -80,7 +86,8 @@ def _findings(report: Report, inspection: Inspection) -> None:
     report.section("What to look at")
     if not inspection.findings:
         report.text(
-            "Nothing stands out: no gaps, spikes, trembling, exchanged persons, unusual axes or units were found."
+            "Nothing stands out: no gaps, spikes, trembling, exchanged persons, unusual axes or units were"
+            " found."
         )
         return
     rows = [{"what was found": finding.problem, "remedy": finding.remedy} for finding in inspection.findings]
@@ -92,11 +99,16 @@ def _lengths_caption(store: Store, inspection: Inspection) -> str:
     known = times.fps > 0
     seconds = f", median {np.median((times.end - times.start)[known]):.1f} s" if known.all() else ""
     lengths = inspection.lengths
-    return f"Shortest {lengths['shortest']:g}, median {lengths['median']:g}, longest {lengths['longest']:g} frames{seconds}."
+    return (
+        f"Shortest {lengths['shortest']:g}, median {lengths['median']:g}, longest {lengths['longest']:g}"
+        f" frames{seconds}."
+    )
 
 
 def _counts(report: Report, inspection: Inspection) -> None:
-    """Bars for classes and columns that tell clips apart, and for joints that are missing; nothing if there is nothing."""
+    """Bars for classes and columns that tell clips apart, and for joints that are missing; nothing if there
+    is nothing.
+    """
     report.section("Classes, subjects and other columns")
     shown: dict[str, dict[Any, int]] = {"class": {**inspection.classes}}
     shown |= {name: {**counts} for name, counts in inspection.columns.items()}
@@ -105,14 +117,17 @@ def _counts(report: Report, inspection: Inspection) -> None:
         unknown = f"; not known for {counts[UNKNOWN]}" if UNKNOWN in counts else ""
         known = {value: count for value, count in counts.items() if value != UNKNOWN}
         report.figure(named_bars(known), f"Clips by {name.replace('_', ' ')}: {len(known)} values{unknown}.")
-    plain = [f"{name}: {next(iter(counts))}" for name, counts in shown.items() if name not in several and counts]
+    plain = [
+        f"{name}: {next(iter(counts))}" for name, counts in shown.items() if name not in several and counts
+    ]
     if plain:
         report.text(f"The same for all clips: {', '.join(plain)}.")
     missing = {joint: share for joint, share in inspection.missing_joints.items() if share > 0}
     report.section("Missing joints")
     if missing:
         report.figure(
-            named_bars(missing, per_cent=True), "Share of bodies in which a joint is missing; others are always there."
+            named_bars(missing, per_cent=True),
+            "Share of bodies in which a joint is missing; others are always there.",
         )
     else:
         report.text("No joint is missing in any body.")
@@ -140,9 +155,15 @@ def _clips(report: Report, store: Store) -> None:
         whole = store.clip(clip)
         kept = np.unique(np.linspace(0, len(whole) - 1, min(frames, len(whole))).round().astype(int))
         rows.append([PlayerClip(whole[kept], f"{title}{store.names[clip]}", role=f"{len(whole)} frames")])
-    how = "All clips" if len(chosen) == len(store) else f"{len(chosen)} of {len(store)} clips, evenly over the store"
+    how = (
+        "All clips"
+        if len(chosen) == len(store)
+        else f"{len(chosen)} of {len(store)} clips, evenly over the store"
+    )
     thinned = (
-        f"; clips longer than {frames} frames are shown with {frames} of them" if (store.lengths > frames).any() else ""
+        f"; clips longer than {frames} frames are shown with {frames} of them"
+        if (store.lengths > frames).any()
+        else ""
     )
     report.section("Clips", f"{how}{thinned}. Type a part of a name to find a clip. Drag to turn.")
     report.figure(player(rows, store.topology), "A clip of the store.")

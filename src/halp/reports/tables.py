@@ -14,7 +14,8 @@ MARK = "*"  # behind the title of a column whose test clips were trained on
 
 
 def accuracy_table(rows: Sequence[EncoderResults]) -> tuple[list[str], list[list[object]]]:
-    """Columns and cells of the table of accuracies: one row per encoder, one column per protocol, split and stream.
+    """Columns and cells of the table of accuracies: one row per encoder, one column per protocol, split and
+    stream.
 
     Folds of a split stand together: all their test clips, and the standard deviation over the folds.
     """
@@ -42,7 +43,9 @@ def overlap_note(rows: Sequence[EncoderResults]) -> str:
 
 
 def result_title(result: Result) -> str:
-    """What a column is called: protocol with its telling settings, split, and the stream where it is not `joint`."""
+    """What a column is called: protocol with its telling settings, split, and the stream where it is not
+    `joint`.
+    """
     name, fuses = result.protocol, False
     if name in list_protocols():  # a result may be of a plugin that is not loaded
         protocol = get_protocol(name)

@@ -17,10 +17,14 @@ ARRAYS = {"edge_index": 2, "node_labels": 1, "graph_ptr": 1, "labels": 1}  # wit
 
 
 def read_graphs(folder: Path | str, name: str) -> GraphSet:
-    """The set `name` of a folder: `NAME.npz`, or the text files of the TU collection in `NAME/` or in the folder itself."""
+    """The set `name` of a folder: `NAME.npz`, or the text files of the TU collection in `NAME/` or in the
+    folder itself.
+    """
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(f"'{folder}' is not a folder; --data takes the folder that holds {name}.npz or {name}_A.txt")
+        raise InputError(
+            f"'{folder}' is not a folder; --data takes the folder that holds {name}.npz or {name}_A.txt"
+        )
     if (folder / f"{name}.npz").is_file():
         return _read_npz(folder / f"{name}.npz")
     for home in (folder / name, folder):
@@ -38,16 +42,25 @@ def _read_npz(path: Path) -> GraphSet:
     for key, axes in ARRAYS.items():
         if key not in arrays:
             raise InputError(f"'{path}' has no array {key}; a graph set needs {', '.join(ARRAYS)}")
-        if arrays[key].dtype.kind not in "iu" or arrays[key].ndim != axes or (axes == 2 and len(arrays[key]) != 2):
+        if (
+            arrays[key].dtype.kind not in "iu"
+            or arrays[key].ndim != axes
+            or (axes == 2 and len(arrays[key]) != 2)
+        ):
             raise InputError(
                 f"'{path}': {key} must hold integers with {axes} axes, edge_index of shape (2, E), "
                 f"not {arrays[key].dtype} {arrays[key].shape}"
             )
     edges, nodes, starts, labels = (arrays[key].astype(np.int64) for key in ARRAYS)
-    if len(starts) != len(labels) + 1 or starts[0] != 0 or starts[-1] != len(nodes) or (np.diff(starts) < 1).any():
+    if (
+        len(starts) != len(labels) + 1
+        or starts[0] != 0
+        or starts[-1] != len(nodes)
+        or (np.diff(starts) < 1).any()
+    ):
         raise InputError(
-            f"'{path}': graph_ptr must rise from 0 to the number of nodes ({len(nodes)}) in {len(labels)} steps, "
-            "one per label; an empty graph is not allowed"
+            f"'{path}': graph_ptr must rise from 0 to the number of nodes ({len(nodes)}) in {len(labels)}"
+            " steps, one per label; an empty graph is not allowed"
         )
     return assemble(path.stem, str(path), edges, nodes, starts, labels)
 
@@ -55,38 +68,52 @@ def _read_npz(path: Path) -> GraphSet:
 def _read_text(folder: Path, name: str) -> GraphSet:
     """Ids count from 1 there, and all nodes of a graph stand together."""
     edges = _read_integers(folder / f"{name}_A.txt", columns=2).T - 1
-    indicator, labels = (_read_integers(folder / f"{name}_graph_{part}.txt")[:, 0] for part in ("indicator", "labels"))
+    indicator, labels = (
+        _read_integers(folder / f"{name}_graph_{part}.txt")[:, 0] for part in ("indicator", "labels")
+    )
     path = folder / f"{name}_node_labels.txt"
     nodes = _read_integers(path)[:, 0] if path.is_file() else np.zeros(len(indicator), np.int64)
     if len(nodes) != len(indicator):
         raise InputError(
             f"'{path}' has {len(nodes)} lines for the {len(indicator)} nodes of {name}_graph_indicator.txt"
         )
-    sizes = np.bincount(indicator - 1, minlength=len(labels)) if len(indicator) and indicator.min() > 0 else np.zeros(0)
+    sizes = (
+        np.bincount(indicator - 1, minlength=len(labels))
+        if len(indicator) and indicator.min() > 0
+        else np.zeros(0)
+    )
     if len(sizes) != len(labels) or (np.diff(indicator) < 0).any() or (sizes < 1).any():
         raise InputError(
-            f"'{folder / name}_graph_indicator.txt' must rise from 1 to {len(labels)}, the number of lines of "
-            f"{name}_graph_labels.txt, with at least one node per graph"
+            f"'{folder / name}_graph_indicator.txt' must rise from 1 to {len(labels)}, the number of lines of"
+            f" {name}_graph_labels.txt, with at least one node per graph"
         )
     starts = np.concatenate([[0], sizes.cumsum()]).astype(np.int64)
     lowest = nodes.min() if len(nodes) else 0
     return assemble(name, str(folder / f"{name}_A.txt"), edges, nodes - lowest, starts, labels)
 
 
-def assemble(name: str, where: str, edges: Integers, nodes: Integers, starts: Integers, labels: Integers) -> GraphSet:
-    """Check the parts of a set and put them together: both directions of every edge once, no loops, classes from 0."""
+def assemble(
+    name: str, where: str, edges: Integers, nodes: Integers, starts: Integers, labels: Integers
+) -> GraphSet:
+    """Check the parts of a set and put them together: both directions of every edge once, no loops, classes
+    from 0.
+    """
     if not len(labels):
         raise InputError(f"'{where}' holds no graphs")
     if edges.size and (edges.min() < 0 or edges.max() >= len(nodes)):
         worst = int(edges.max() if edges.max() >= len(nodes) else edges.min())
-        raise InputError(f"'{where}': an edge names node {worst}, but nodes are 0 to {len(nodes) - 1} (counted from 0)")
+        raise InputError(
+            f"'{where}': an edge names node {worst}, but nodes are 0 to {len(nodes) - 1} (counted from 0)"
+        )
     if nodes.min() < 0 or nodes.max() > 100_000:
         raise InputError(f"'{where}': node labels must be in 0 … 100000, not {nodes.min()} … {nodes.max()}")
     graph = np.repeat(np.arange(len(labels)), np.diff(starts))
     crossing = np.flatnonzero(graph[edges[0]] != graph[edges[1]])
     if len(crossing):
         first, second = edges[:, crossing[0]]
-        raise InputError(f"'{where}': edge {crossing[0]} joins nodes {first} and {second} of two different graphs")
+        raise InputError(
+            f"'{where}': edge {crossing[0]} joins nodes {first} and {second} of two different graphs"
+        )
     edges = edges[:, edges[0] != edges[1]]
     codes = np.unique(np.concatenate([edges[1] * len(nodes) + edges[0], edges[0] * len(nodes) + edges[1]]))
     classes = np.unique(labels, return_inverse=True)[1].reshape(-1)

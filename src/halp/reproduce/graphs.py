@@ -1,6 +1,8 @@
-"""`halp reproduce graphs`: the paper's table on graphs, GraphCL and HaLP on top of it, from a folder of TU sets to a table.
+"""`halp reproduce graphs`: the paper's table on graphs, GraphCL and HaLP on top of it, from a folder of TU
+sets to a table.
 
-A cell is a method on a set with a seed, one small JSON file, whole or absent: what is missing is computed, what is there is kept.
+A cell is a method on a set with a seed, one small JSON file, whole or absent: what is missing is computed,
+what is there is kept.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ PAPER: dict[str, dict[str, tuple[float, float]]] = {
 
 @dataclass(frozen=True)
 class GraphRequest:
-    """What the command was asked for: a folder with sets, which of them, how many seeds, and settings as key=value."""
+    """What the command was asked for: a folder with sets, which of them, how many seeds, and settings as
+    key=value.
+    """
 
     data: Path
     sets: tuple[str, ...]
@@ -61,7 +65,10 @@ class GraphRequest:
         """Where the cells of a set and a seed are, by method; those of other settings may lie beside them."""
         folder = self.out / "graphs" / "cells"
         return {
-            method: folder / f"{graphs.name}-seed{seed}-{method}-{fingerprint(graphs, self.settings, method)}.json"
+            method: (
+                folder
+                / f"{graphs.name}-seed{seed}-{method}-{fingerprint(graphs, self.settings, method)}.json"
+            )
             for method in TITLES
         }
 
@@ -180,8 +187,8 @@ def check_folds(labels: Integers, folds: int, where: str = "the graphs") -> None
     counts = np.bincount(labels)
     if len(np.unique(labels)) < 2 or counts.min() < folds:
         raise InputError(
-            f"{where}: {folds} stratified folds need two classes of at least {folds} graphs, not {counts.tolist()}; "
-            "lower --set folds"
+            f"{where}: {folds} stratified folds need two classes of at least {folds} graphs, not"
+            f" {counts.tolist()}; lower --set folds"
         )
 
 
@@ -194,7 +201,8 @@ def svm_accuracies(
     inner_folds: int = 5,
     scaled: bool = False,
 ) -> list[float]:
-    """Test accuracy of every fold of an SVM with an RBF kernel, C by an inner grid search; `seed` shuffles the folds.
+    """Test accuracy of every fold of an SVM with an RBF kernel, C by an inner grid search; `seed` shuffles
+    the folds.
 
     `scaled` standardises features by each training part.
     """
@@ -206,7 +214,9 @@ def svm_accuracies(
     check_folds(labels, folds)
     x = features.astype(np.float64)
     if not np.isfinite(x).all():
-        raise InputError("the embeddings hold NaN or infinity: the training has diverged; lower learning_rate")
+        raise InputError(
+            "the embeddings hold NaN or infinity: the training has diverged; lower learning_rate"
+        )
     model = make_pipeline(*([StandardScaler()] if scaled else []), SVC())
     search = GridSearchCV(model, {"svc__C": C_GRID}, cv=inner_folds)
     outer = StratifiedKFold(folds, shuffle=True, random_state=seed)
@@ -227,12 +237,24 @@ class GraphResult:
         line = [self.set, spread(self.accuracies["untrained"])]
         for method in ("graphcl", "halp"):
             paper = PAPER[method].get(self.set)
-            line += [spread(self.accuracies[method]), "–" if paper is None else f"{paper[0]:.2f} ± {paper[1]:.2f}"]
+            line += [
+                spread(self.accuracies[method]),
+                "–" if paper is None else f"{paper[0]:.2f} ± {paper[1]:.2f}",
+            ]
         return [*line, str(self.gain_halp), str(self.gain_training)]
 
 
 TITLE = "GraphCL and HaLP on TU graphs"
-HEADS = ("set", "untrained", "GraphCL", "paper", "GraphCL + HaLP", "paper", "HaLP − GraphCL", "GraphCL − untrained")
+HEADS = (
+    "set",
+    "untrained",
+    "GraphCL",
+    "paper",
+    "GraphCL + HaLP",
+    "paper",
+    "HaLP − GraphCL",
+    "GraphCL − untrained",
+)
 
 
 @dataclass(frozen=True)
@@ -301,7 +323,9 @@ def _stoppable() -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, BrokenProcessPool):
-        raise Interrupted("stopped; finished cells are saved, and the same command computes the others") from None
+        raise Interrupted(
+            "stopped; finished cells are saved, and the same command computes the others"
+        ) from None
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)
@@ -328,9 +352,10 @@ def _summarise(request: GraphRequest) -> GraphOutcome:
         results.append(GraphResult(name, by_method, *gains))
     extra = " Features were standardised for the SVM, which the published protocol does not do."
     note = (
-        f"Accuracy in %, mean ± standard deviation over {len(request.seeds)} seed(s); differences are paired by seed (training "
-        "and folds) with half the width of the 95 % interval (t). The encoder is trained on all graphs without labels, those "
-        f"later tested among them. The paper: five runs.{extra if request.settings.svm == 'scaled' else ''}"
+        f"Accuracy in %, mean ± standard deviation over {len(request.seeds)} seed(s); differences are paired"
+        " by seed (training and folds) with half the width of the 95 % interval (t). The encoder is trained"
+        " on all graphs without labels, those later tested among them. The paper: five"
+        f" runs.{extra if request.settings.svm == 'scaled' else ''}"
     )
     about = {"command": request.command, "seeds": list(request.seeds), "settings": asdict(request.settings)}
     outcome = GraphOutcome(results, note, about)

@@ -1,4 +1,6 @@
-"""One call per table: find or make the data, schedule, train what is missing, evaluate, write the table and its page."""
+"""One call per table: find or make the data, schedule, train what is missing, evaluate, write the table and
+its page.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,13 @@ class PreparedSweep:
             store = job.source.store
             # NTU's if there is no data
             layout = (KINECT_V2, 2) if store is None else (store.topology, store.persons)
-            kind = (job.recipe.encoder, job.recipe.streams, job.recipe.batch_size, job.recipe.views.frames, *layout)
+            kind = (
+                job.recipe.encoder,
+                job.recipe.streams,
+                job.recipe.batch_size,
+                job.recipe.views.frames,
+                *layout,
+            )
             if measured is None and kind not in guesses:
                 guesses[kind] = seconds_per_step(job.recipe, *layout)
             seconds += job.steps * (guesses[kind] if measured is None else measured)
@@ -62,7 +70,9 @@ class PreparedSweep:
             "steps left": sum(job.steps for job in left),
             "evaluations": sum(columns[cell.column].metric == "accuracy" for cell in self.schedule.cells),
             "seconds left": round(seconds),
-            "time from": "runs of this sweep" if measured is not None else "a rough guess for this machine's CPU",
+            "time from": (
+                "runs of this sweep" if measured is not None else "a rough guess for this machine's CPU"
+            ),
             "jobs": [
                 {"run": job.name, "state": state, "steps": job.steps, "forks from": job.parent}
                 for job, state in zip(jobs, states)
@@ -88,8 +98,10 @@ def prepare_sweep(
     """Schedule a table. `data` are stores, `KEY=STORE` for the paper's data sets (ntu60, ntu120, pku2).
 
     A folder of recordings is prepared first. Without `scale` it is the table's own.
-    `KEY:RECIPE=STORE` is the store of one recipe's rows, such as `ntu60:aimclr`, where it needs another normalisation.
-    `settings` are of recipes (`epochs=100`) or of protocols (`linear.head=mlp`), `devices` are what `pretrain` takes.
+    `KEY:RECIPE=STORE` is the store of one recipe's rows, such as `ntu60:aimclr`, where it needs another
+    normalisation.
+    `settings` are of recipes (`epochs=100`) or of protocols (`linear.head=mlp`), `devices` are what
+    `pretrain` takes.
     """
     chosen = get_table(table)
     size = get_scale(chosen.scale if scale is None else scale)
@@ -114,7 +126,9 @@ def prepare_sweep(
         all_cells=all_cells,
     )
     if not schedule.columns:
-        raise InputError(f"none of the columns of table '{table}' is about the data and splits that were given")
+        raise InputError(
+            f"none of the columns of table '{table}' is about the data and splits that were given"
+        )
     return PreparedSweep(schedule, SweepRunner(out, progress=progress, **devices))
 
 
@@ -125,7 +139,9 @@ def tables_for(data: Sequence[str], target: str | None) -> list[str]:
         name
         for name, table in list_tables().items()
         if table.kind != "graphs"
-        if not data or target is not None or all(not column.target or column.target in keys for column in table.columns)
+        if not data
+        or target is not None
+        or all(not column.target or column.target in keys for column in table.columns)
     ]
 
 
@@ -152,8 +168,8 @@ def reproduce(
     table : str
         Its name, see `halp reproduce`.
     data : sequence of str
-        Stores or recordings; `KEY=STORE` for the paper's data sets (ntu60, ntu120, pku2), `KEY:RECIPE=STORE` for the rows of
-        one recipe. Synthetic people at the scales tiny and small.
+        Stores or recordings; `KEY=STORE` for the paper's data sets (ntu60, ntu120, pku2), `KEY:RECIPE=STORE`
+        for the rows of one recipe. Synthetic people at the scales tiny and small.
     target : str, optional
         For transfer, the store to fine-tune on.
     scale : str, optional
@@ -165,7 +181,8 @@ def reproduce(
     settings : sequence of str
         Overrides of recipes (`epochs=100`) or protocols (`linear.head=mlp`).
     out : path
-        Runs go to `runs/`, the table as Markdown, CSV, JSON and HTML to `tables/`. A sweep that was stopped is resumed.
+        Runs go to `runs/`, the table as Markdown, CSV, JSON and HTML to `tables/`. A sweep that was stopped
+        is resumed.
     all_cells : bool
         Run other systems also where the paper has no figure for them.
     accelerator, devices, precision
@@ -178,8 +195,20 @@ def reproduce(
     TableSummary
         Rows with published and measured figures.
     """
-    choices = {"data": data, "target": target, "scale": scale, "seeds": seeds, "splits": splits, "settings": settings}
-    choices |= {"all_cells": all_cells, "accelerator": accelerator, "devices": devices, "precision": precision}
+    choices = {
+        "data": data,
+        "target": target,
+        "scale": scale,
+        "seeds": seeds,
+        "splits": splits,
+        "settings": settings,
+    }
+    choices |= {
+        "all_cells": all_cells,
+        "accelerator": accelerator,
+        "devices": devices,
+        "precision": precision,
+    }
     with locked_folder(Path(out), f"the sweep in '{out}'"):
         return _reproduce(table, Path(out), progress, choices)
 
@@ -204,7 +233,9 @@ def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]
         scale=schedule.scale.name,
         seeds=list(schedule.seeds),
         data=data,
-        command=" ".join(["halp", *sys.argv[1:]]) if sys.argv[1:2] == ["reproduce"] else f"halp reproduce {table}",
+        command=(
+            " ".join(["halp", *sys.argv[1:]]) if sys.argv[1:2] == ["reproduce"] else f"halp reproduce {table}"
+        ),
         rows=summarise_rows(schedule, runner.measure(schedule)) if schedule.table.kind == "table" else [],
         columns=columns,
         points=points,
@@ -219,7 +250,9 @@ def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]
     return summary
 
 
-def _sources(data: Sequence[str], scale: Scale, out: Path, dry: bool, shipped: Sequence[str] = ()) -> list[DataSource]:
+def _sources(
+    data: Sequence[str], scale: Scale, out: Path, dry: bool, shipped: Sequence[str] = ()
+) -> list[DataSource]:
     if data:
         return [source for text in data for source in _named(text, out, shipped)]
     if scale.clips:
@@ -230,7 +263,9 @@ def _sources(data: Sequence[str], scale: Scale, out: Path, dry: bool, shipped: S
 
 
 def _named(text: str, out: Path, shipped: Sequence[str] = ()) -> list[DataSource]:
-    """A store by its key; recordings are prepared first, once, and also with the steps of shipped encoders."""
+    """A store by its key; recordings are prepared first, once, and also with the steps of shipped
+    encoders.
+    """
     key, equals, path = text.partition("=")
     if not equals:
         key, path = Path(text).resolve().name, text

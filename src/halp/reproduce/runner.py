@@ -1,4 +1,6 @@
-"""Carrying out a schedule: trainings that are resumed where they stopped, evaluations that are found again by name."""
+"""Carrying out a schedule: trainings that are resumed where they stopped, evaluations that are found again by
+name.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,14 @@ from halp.training.run_folder import RunFolder
 
 
 class SweepRunner:
-    """Runs of a schedule under one folder; what is there already is used, what is missing or unfinished is made."""
+    """Runs of a schedule under one folder; what is there already is used, what is missing or unfinished is
+    made.
+    """
 
     def __init__(self, folder: Path, *, progress: bool = True, **devices: Any) -> None:
-        """`devices` are accelerator, devices, nodes, strategy and precision of every training, as `pretrain` takes them."""
+        """`devices` are accelerator, devices, nodes, strategy and precision of every training, as `pretrain`
+        takes them.
+        """
         self.folder, self.progress, self.devices = folder, progress, devices
         self.trained = 0  # runs that had to be trained or resumed
 
@@ -135,12 +141,18 @@ class SweepRunner:
     ) -> Result | None:
         """The evaluation of a cell, from its file or made now; None if it means nothing for such a row."""
         store = loaded(cell.target or cell.source)
-        split = cell.split if cell.target is None else ("xsub" if "xsub" in store.splits else next(iter(store.splits)))
+        split = (
+            cell.split
+            if cell.target is None
+            else ("xsub" if "xsub" in store.splits else next(iter(store.splits)))
+        )
         encoder, home = self._encoder(scale, cell, column, store)
         if cell.row.method == "shipped" and encoder.normalisation != list(store.normalisation):
             return None  # recordings must be prepared with the encoder's own steps
         protocol = cell.row.protocol_of(column)
-        settings = settings_for(encoder, protocol, {protocol: scale.protocol_settings(column, cell.row, protocols)})
+        settings = settings_for(
+            encoder, protocol, {protocol: scale.protocol_settings(column, cell.row, protocols)}
+        )
         if settings is None:
             return None
         own = cell.seed if cell.row.has_recipe else 0
@@ -154,7 +166,8 @@ class SweepRunner:
     def run_of(self, scale: Scale, cell: Cell) -> Run | None:
         """What the encoder of a cell is read from; None for raw coordinates and shipped encoders.
 
-        An untrained encoder is as its recipe builds it: nothing must be trained to see it, and its run has no checkpoint.
+        An untrained encoder is as its recipe builds it: nothing must be trained to see it, and its run has no
+        checkpoint.
         """
         if cell.recipe is None:
             return None
@@ -173,7 +186,10 @@ class SweepRunner:
                 return load_encoder(cell.row.recipe), RunFolder(folder / cell.row.recipe)
             return RawCoordinates(store.topology, persons=store.persons), RunFolder(folder / "raw")
         if get_protocol(cell.row.protocol_of(column)).fuses_encoders:
-            return EncoderGroup({name: run.encoder(name, trained=trained) for name in run.recipe.streams}), run
+            return (
+                EncoderGroup({name: run.encoder(name, trained=trained) for name in run.recipe.streams}),
+                run,
+            )
         return run.encoder(run.recipe.streams[0], trained=trained), run
 
 
@@ -194,7 +210,8 @@ def measure_training(
 ) -> dict[str, float]:
     """Seconds of an epoch and peak memory in bytes, two epochs after the fork.
 
-    `cost.json` of the run folder keeps them by accelerator, devices and precision. `more` are nodes and strategy.
+    `cost.json` of the run folder keeps them by accelerator, devices and precision. `more` are nodes and
+    strategy.
     """
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
@@ -207,7 +224,9 @@ def measure_training(
     return kept[key]
 
 
-def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, how: Mapping[str, Any]) -> dict[str, float]:
+def _measure(
+    recipe: Recipe, store: Path, warm: Path | None, first: int, how: Mapping[str, Any]
+) -> dict[str, float]:
     """Two epochs by the command in a fresh process, since peak memory is that of a whole one."""
     with tempfile.TemporaryDirectory() as folder:
         settings, run = Path(folder) / "recipe.toml", RunFolder(Path(folder) / "run")
@@ -229,7 +248,9 @@ def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, how: Ma
         environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
         answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
         if answer.returncode:
-            raise InputError(f"the cost of recipe '{recipe.name}' cannot be measured: {answer.stderr.strip()[-500:]}")
+            raise InputError(
+                f"the cost of recipe '{recipe.name}' cannot be measured: {answer.stderr.strip()[-500:]}"
+            )
         lines = read_lines(run.timing_file)
     memory = max(line.get("device_memory", line["peak_memory"]) for line in lines)
     return {"time": float(lines[-1]["seconds"]), "memory": float(memory)}
@@ -238,8 +259,8 @@ def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, how: Ma
 def seconds_per_step(recipe: Recipe, topology: Topology, persons: int) -> float:
     """A rough guess of a training step on this machine's CPU, from forward passes of the recipe's encoders.
 
-    The query and every further view are encoded forwards and backwards (three times the work of a forward pass), the key
-    forwards.
+    The query and every further view are encoded forwards and backwards (three times the work of a forward
+    pass), the key forwards.
     """
     guess, passes = 0.0, 4 + 3 * len(term_views(recipe.term_settings))
     for stream in recipe.streams:
@@ -252,7 +273,9 @@ def seconds_per_step(recipe: Recipe, topology: Topology, persons: int) -> float:
 
 @torch.inference_mode()
 def _forward_seconds(encoder: torch.nn.Module, shape: tuple[int, ...], recipe: Recipe) -> float:
-    """Seconds of a forward pass of a batch: the quicker of two passes of up to eight clips, by their number."""
+    """Seconds of a forward pass of a batch: the quicker of two passes of up to eight clips, by their
+    number.
+    """
     clips = torch.randn(min(8, recipe.batch_size), *shape)
     times = []
     for _ in range(2):

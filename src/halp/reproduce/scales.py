@@ -1,4 +1,6 @@
-"""Scales, read from `scales.toml`: the same sweep as a test of the machinery (tiny), on a CPU (quick, small), or as published."""
+"""Scales, read from `scales.toml`: the same sweep as a test of the machinery (tiny), on a CPU (quick, small),
+or as published.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,17 @@ from halp.training.recipe import Recipe, load_recipe
 
 @dataclass(frozen=True)
 class Scale:
-    """Which recipe a data set gets, how settings of the paper are carried over, and how long evaluation takes.
+    """Which recipe a data set gets, how settings of the paper are carried over, and how long evaluation
+    takes.
 
-    `ratios` multiply swept numbers of the paper (whole numbers stay whole, at least 1); everything else is taken as it is.
+    `ratios` multiply swept numbers of the paper (whole numbers stay whole, at least 1); everything else is
+    taken as it is.
     """
 
     name: str
-    recipes: Mapping[str, str] = field(default_factory=lambda: {"": "cpu-halp"})  # by data set; "" for any other
+    recipes: Mapping[str, str] = field(
+        default_factory=lambda: {"": "cpu-halp"}
+    )  # by data set; "" for any other
     settings: Sequence[str] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
     others: Sequence[str] = ()  # settings of other systems' recipes, each where the recipe has it
@@ -51,7 +57,9 @@ class Scale:
         if name is None:
             raise InputError(f"row '{row.name}' has no recipe for scale '{self.name}' and data '{data}'")
         recipe = load_recipe(name)
-        overrides = [f"{key}={json.dumps(shortened(value, self.others_epochs))}" for key, value in timed(recipe.flat())]
+        overrides = [
+            f"{key}={json.dumps(shortened(value, self.others_epochs))}" for key, value in timed(recipe.flat())
+        ]
         overrides += [text for text in self.others if _concerns(text, recipe)]
         settings = [f"{key}={json.dumps(value)}" for key, value in row.settings_on(data).items()]
         return load_recipe(name, [*overrides, *settings, *extra])
@@ -64,7 +72,9 @@ class Scale:
         base = load_recipe(name)
         overrides = [text for text in self.settings if _concerns(text, base)]
         overrides += [*extra, f'split="{split}"', f"seed={seed}"]
-        overrides += [f"{key}={json.dumps(self.carried(key, value))}" for key, value in row.settings_on(data).items()]
+        overrides += [
+            f"{key}={json.dumps(self.carried(key, value))}" for key, value in row.settings_on(data).items()
+        ]
         if row.method != "halp":
             terms = [term for term in row.settings.get("terms", base.terms) if term != "halp"]
             overrides.append(f"terms={json.dumps(terms)}")
@@ -73,7 +83,9 @@ class Scale:
     def protocol_settings(
         self, column: TableColumn, row: TableRow, chosen: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Settings of the protocol of a cell: the scale's, the column's, the system's own and what the user `chosen`."""
+        """Settings of the protocol of a cell: the scale's, the column's, the system's own and what the user
+        `chosen`.
+        """
         protocol = row.protocol_of(column)
         given, system = chosen.get(protocol, {}), row.protocols.get(protocol, {})
         of_column = dict(column.settings)
@@ -96,7 +108,9 @@ class Scale:
 
 
 def _concerns(text: str, recipe: Recipe) -> bool:
-    """Whether a setting of a scale is about something that the recipe has: its encoder, which has to take it, or a term."""
+    """Whether a setting of a scale is about something that the recipe has: its encoder, which has to take it,
+    or a term.
+    """
     section, dot, name = text.partition("=")[0].partition(".")
     if not dot:
         return True
@@ -116,7 +130,8 @@ def timed(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def shortened(value: Any, share: float) -> Any:
-    """A number of epochs, or several, cut to a share; a whole one stays whole, and none falls below 1 that was not.
+    """A number of epochs, or several, cut to a share; a whole one stays whole, and none falls below 1 that
+    was not.
 
     >>> shortened(300, 0.1), shortened([250], 0.01), shortened(0, 0.5), shortened(10.0, 0.5)
     (30, [2], 0, 5.0)
@@ -127,10 +142,13 @@ def shortened(value: Any, share: float) -> Any:
 
 
 _DATA = read_toml(Path(__file__).with_name("scales.toml"))
-PUBLISHED_SIZES = {(data, split): size for data, splits in _DATA["sizes"].items() for split, size in splits.items()}
+PUBLISHED_SIZES = {
+    (data, split): size for data, splits in _DATA["sizes"].items() for split, size in splits.items()
+}
 SCALES = {
     name: Scale(
-        name, **{**entry, "ratios": {key: ours / paper for key, (ours, paper) in entry.get("ratios", {}).items()}}
+        name,
+        **{**entry, "ratios": {key: ours / paper for key, (ours, paper) in entry.get("ratios", {}).items()}},
     )
     for name, entry in _DATA["scales"].items()
 }

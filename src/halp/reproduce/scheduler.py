@@ -1,7 +1,7 @@
 """The schedule of a sweep: which runs a table needs, what each forks from, and what each cell is read from.
 
-HaLP runs fork from a MoCo warm-up of the same seed, which continues as the baseline; a longer warm-up forks from a shorter
-one. Runs are named by what differs from the scale's recipe, so tables share them.
+HaLP runs fork from a MoCo warm-up of the same seed, which continues as the baseline; a longer warm-up forks
+from a shorter one. Runs are named by what differs from the scale's recipe, so tables share them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class DataSource:
         if self.store is not None:
             return len(self.store.split(split)[0])
         if (self.key, split) not in PUBLISHED_SIZES:
-            raise InputError(f"the size of split '{split}' of '{self.key}' is not known; give its store with --data")
+            raise InputError(
+                f"the size of split '{split}' of '{self.key}' is not known; give its store with --data"
+            )
         return PUBLISHED_SIZES[self.key, split]
 
 
@@ -47,7 +49,9 @@ def loaded(source: DataSource) -> Store:
 
 @dataclass(frozen=True)
 class Job:
-    """One training: a run folder `name`, its recipe, from which job it forks and up to which epoch it goes."""
+    """One training: a run folder `name`, its recipe, from which job it forks and up to which epoch it
+    goes.
+    """
 
     name: str
     recipe: Recipe
@@ -85,12 +89,16 @@ class Schedule:
 
     table: PaperTable
     scale: Scale
-    columns: tuple[tuple[int, TableColumn, DataSource, str], ...]  # index in the paper's table, column, data set, split
+    columns: tuple[
+        tuple[int, TableColumn, DataSource, str], ...
+    ]  # index in the paper's table, column, data set, split
     jobs: Mapping[str, Job]  # in an order in which they can be run
     cells: tuple[Cell, ...]
     seeds: tuple[int, ...]
     rows: tuple[TableRow, ...]
-    protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of protocols, by the user
+    protocols: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # settings of protocols, by the user
 
     def store(self) -> Store:
         """The store of the first column."""
@@ -109,10 +117,11 @@ def make_schedule(
     protocols: Mapping[str, Mapping[str, Any]] | None = None,
     all_cells: bool = False,
 ) -> Schedule:
-    """Work out columns, runs and cells of a table on these data sets; `settings` are of recipes, `protocols` of protocols.
+    """Work out columns, runs and cells of a table on these data sets; `settings` are of recipes, `protocols`
+    of protocols.
 
-    A source of key `DATA:RECIPE` takes the place of `DATA` for rows of that recipe. Other systems are run on the paper's
-    data sets where the paper has a figure of them, everywhere with `all_cells`.
+    A source of key `DATA:RECIPE` takes the place of `DATA` for rows of that recipe. Other systems are run on
+    the paper's data sets where the paper has a figure of them, everywhere with `all_cells`.
     """
     columns = tuple(choose_columns(table, [source for source in sources if ":" not in source.key], splits))
     targets = {source.key: source for source in sources}
@@ -143,7 +152,9 @@ def make_schedule(
 def choose_columns(
     table: PaperTable, sources: Sequence[DataSource], splits: Sequence[str]
 ) -> Iterable[tuple[int, TableColumn, DataSource, str]]:
-    """The paper's columns for the paper's data sets; for other data one column per store, split and protocol setting."""
+    """The paper's columns for the paper's data sets; for other data one column per store, split and protocol
+    setting.
+    """
     published = {column.data for column in table.columns}
     if any(source.key in published for source in sources):
         known = {source.key: source for source in sources}
@@ -168,7 +179,9 @@ def choose_columns(
                     yield index, column, source, split
 
 
-def _target(column: TableColumn, target: DataSource | None, known: Mapping[str, DataSource]) -> DataSource | None:
+def _target(
+    column: TableColumn, target: DataSource | None, known: Mapping[str, DataSource]
+) -> DataSource | None:
     if not column.target:
         return None
     target_path = target or known.get(column.target)
@@ -178,10 +191,14 @@ def _target(column: TableColumn, target: DataSource | None, known: Mapping[str, 
 
 
 def _has_figure(table: PaperTable, row: TableRow, column: int, source: DataSource) -> bool:
-    """Whether a cell of another system, trained or not, has a published figure; on other data it needs none."""
+    """Whether a cell of another system, trained or not, has a published figure; on other data it needs
+    none.
+    """
     if row.method != "recipe" or table.columns[column].data != source.key:
         return True
-    known = next(other for other in table.rows if (other.recipe, other.settings) == (row.recipe, row.settings))
+    known = next(
+        other for other in table.rows if (other.recipe, other.settings) == (row.recipe, row.settings)
+    )
     return table.paper_value(known, column) is not None
 
 
@@ -209,14 +226,18 @@ def _add_jobs(
         return name
     base = scale.recipe(data, split, seed, TableRow("HaLP", recipe=row.recipe), settings)
     family = row.recipe.removesuffix("halp")
-    warm_settings = {key: value for key, value in row.settings_on(data).items() if not key.startswith("halp.")}
-    warm = scale.recipe(data, split, seed, TableRow("warm-up", "moco", warm_settings, recipe=row.recipe), settings)
+    warm_settings = {
+        key: value for key, value in row.settings_on(data).items() if not key.startswith("halp.")
+    }
+    warm = scale.recipe(
+        data, split, seed, TableRow("warm-up", "moco", warm_settings, recipe=row.recipe), settings
+    )
     # the baseline forks where HaLP does, so that the two differ in nothing but the term
     start = recipe.halp.start_epoch if row.method == "halp" else base.halp.start_epoch
     if start >= recipe.epochs:
         raise InputError(
-            f"row '{row.name}': epochs = {recipe.epochs} leaves nothing to train after the warm-up of {start} epochs; "
-            f"raise epochs above {start}, or lower halp.start_epoch"
+            f"row '{row.name}': epochs = {recipe.epochs} leaves nothing to train after the warm-up of {start}"
+            f" epochs; raise epochs above {start}, or lower halp.start_epoch"
         )
     parent = None
     if start > 0:

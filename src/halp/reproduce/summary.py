@@ -21,7 +21,9 @@ from halp.reproduce.scheduler import Schedule
 from halp.reproduce.tables import TableRow, list_rows, list_tables
 from halp.training import Run
 
-Values = Mapping[tuple[str, int, str], Sequence[float]]  # row, column, data set and split → one value per seed
+Values = Mapping[
+    tuple[str, int, str], Sequence[float]
+]  # row, column, data set and split → one value per seed
 
 
 def spread(values: Sequence[float]) -> str:
@@ -79,7 +81,9 @@ class TableSummary:
     rows: list[RowSummary] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)  # of an analysis figure
     points: list[list[Any]] = field(default_factory=list)
-    protocols: dict[str, dict[str, Any]] = field(default_factory=dict)  # settings of protocols that were asked for
+    protocols: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # settings of protocols that were asked for
     corrected: bool = False  # intervals hold for all differences at once
 
     @property
@@ -97,7 +101,11 @@ class TableSummary:
         for place, cell in enumerate(first):
             column = [row.cells[place] for row in self.rows]
             compared = any(figure.difference is not None for figure in column)
-            heads += [f"paper: {cell.column}", f"ours: {cell.data}", *(["difference to baseline"] if compared else [])]
+            heads += [
+                f"paper: {cell.column}",
+                f"ours: {cell.data}",
+                *(["difference to baseline"] if compared else []),
+            ]
             for line, figure in zip(shown, column):
                 line += ["–" if figure.paper is None else f"{figure.paper:g}", figure.ours]
                 line += [str(figure.difference or "–")] if compared else []
@@ -111,7 +119,9 @@ class TableSummary:
         """What a reader has to know: scale, data, seeds, settings of protocols."""
         data = ", ".join(f"{key} ({digest[:12]})" for key, digest in self.data.items())
         words = f"Scale {self.scale}; data {data}; seeds {', '.join(map(str, self.seeds))}. "
-        chosen = [f"{name}.{key} = {value}" for name, keys in self.protocols.items() for key, value in keys.items()]
+        chosen = [
+            f"{name}.{key} = {value}" for name, keys in self.protocols.items() for key, value in keys.items()
+        ]
         if chosen:
             words += f"Evaluated with {', '.join(chosen)}. "
         if not self.columns:
@@ -122,12 +132,22 @@ class TableSummary:
             )
         if self.scale == "tiny":
             words += "A tiny scale shows that everything runs; its values say nothing about the method. "
-        return words + "Where ours were measured on other data than the paper's, the two columns do not compare."
+        return (
+            words + "Where ours were measured on other data than the paper's, the two columns do not compare."
+        )
 
     def markdown(self) -> str:
         """The table as Markdown, with the command that makes it."""
         heads, rows = self.table()
-        lines = [f"# {self.title} ({self.source})", "", self.claim, "", self.note(), "", *markdown_table(heads, rows)]
+        lines = [
+            f"# {self.title} ({self.source})",
+            "",
+            self.claim,
+            "",
+            self.note(),
+            "",
+            *markdown_table(heads, rows),
+        ]
         return "\n".join([*lines, "", f"`{self.command}`", ""])
 
     def csv(self) -> str:
@@ -137,7 +157,9 @@ class TableSummary:
         if self.columns:
             writer.writerows([self.columns, *self.points])
             return text.getvalue()
-        writer.writerow(["table", "row", "settings", "column", "data", "scale", "paper", "seed", "ours", "note"])
+        writer.writerow(
+            ["table", "row", "settings", "column", "data", "scale", "paper", "seed", "ours", "note"]
+        )
         for row in self.rows:
             for cell in row.cells:
                 for seed, value in zip(self.seeds, cell.values):
@@ -174,7 +196,9 @@ def summarise_rows(schedule: Schedule, values: Values) -> list[RowSummary]:
             data = f"{source.key} {split}" if column.metric == "accuracy" else column.title
             if "share" in column.settings:
                 data += f" {100 * column.settings['share']:g} %"
-            cells.append(CellSummary(column.title, data, schedule.table.paper_value(row, index), ours, difference))
+            cells.append(
+                CellSummary(column.title, data, schedule.table.paper_value(row, index), ours, difference)
+            )
         rows.append(RowSummary(row.name, _settings_text(schedule, row), cells, _note(schedule, row)))
     return rows
 
@@ -184,7 +208,8 @@ def _note(schedule: Schedule, row: TableRow) -> str:
     notes = [row.note] if row.note else []
     if row.method == "recipe":
         names = {
-            source.key: schedule.scale.system_recipe(source.key, row.recipe) for _, _, source, _ in schedule.columns
+            source.key: schedule.scale.system_recipe(source.key, row.recipe)
+            for _, _, source, _ in schedule.columns
         }
         borrowed = {
             key: name
@@ -202,7 +227,9 @@ def _settings_text(schedule: Schedule, row: TableRow) -> str:
     parts = [f"recipe …-{row.recipe}"] if row.method == "recipe" else []
     parts += [f"{key} = {scale.carried(key, value)}" for key, value in row.settings.items()]
     for data in sorted(shown & set(row.data_settings)):
-        parts += [f"{key} = {scale.carried(key, value)} on {data}" for key, value in row.data_settings[data].items()]
+        parts += [
+            f"{key} = {scale.carried(key, value)} on {data}" for key, value in row.data_settings[data].items()
+        ]
     return ", ".join(parts)
 
 
@@ -232,8 +259,9 @@ def schedule_as_table(cost: Mapping[str, Any]) -> Table:
     for job in cost["jobs"]:
         shown.add_row(job["run"], job["state"], f"{job['steps']:,}", job["forks from"] or "–")
     shown.caption = (
-        f"{cost['runs left']} of {cost['runs']} runs left, {cost['steps left']:,} steps, {cost['evaluations']} evaluations, "
-        f"about {duration(cost['seconds left'])} of training ({cost['time from']})"
+        f"{cost['runs left']} of {cost['runs']} runs left, {cost['steps left']:,} steps,"
+        f" {cost['evaluations']} evaluations, about {duration(cost['seconds left'])} of training"
+        f" ({cost['time from']})"
     )
     return shown
 

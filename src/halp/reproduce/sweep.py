@@ -1,4 +1,5 @@
-"""Sweeps: a recipe with every combination of some settings, over seeds, trained, evaluated and compared in pairs.
+"""Sweeps: a recipe with every combination of some settings, over seeds, trained, evaluated and compared in
+pairs.
 
 A run is a shard: it is resumed where it stopped, and found again where it is done.
 """
@@ -42,7 +43,9 @@ class SweepRun:
 
 
 def train_and_evaluate(run: SweepRun) -> dict[str, float]:
-    """What workers run: accuracies by `protocol split`; the training is resumed, or left alone where it is done."""
+    """What workers run: accuracies by `protocol split`; the training is resumed, or left alone where it is
+    done.
+    """
     folder, store = RunFolder(Path(run.folder)), open_store(run.store)
     if not (folder.holds_run() and "finished" in open_run(run.folder).info):
         resume = bool(list_checkpoints(folder.checkpoints))
@@ -52,13 +55,17 @@ def train_and_evaluate(run: SweepRun) -> dict[str, float]:
     trained = open_run(run.folder)
     store, splits, _ = evaluation_splits(store, run.splits, run.recipe.split)
     stream = "joint" if "joint" in run.recipe.streams else run.recipe.streams[0]
-    rows = evaluate_run(trained, store, protocols=run.protocols, splits=splits, stream=stream, baselines=False)
+    rows = evaluate_run(
+        trained, store, protocols=run.protocols, splits=splits, stream=stream, baselines=False
+    )
     return {f"{result.protocol} {result.split}": result.accuracy for row in rows for result in row.results}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One combination of a sweep: accuracies by protocol and split, one per seed, and what could not be trained."""
+    """One combination of a sweep: accuracies by protocol and split, one per seed, and what could not be
+    trained.
+    """
 
     name: str
     seeds: list[int]
@@ -74,12 +81,16 @@ class Sweep:
     settings: list[Setting]
 
     def difference(self, setting: Setting, column: str) -> Difference | None:
-        """Mean paired difference to the first setting over the seeds that both have; intervals hold for all at once."""
+        """Mean paired difference to the first setting over the seeds that both have; intervals hold for all
+        at once.
+        """
         first = self.settings[0]
         both = [seed for seed in setting.seeds if seed in first.seeds]
         if setting is first or not both:
             return None
-        ours, theirs = ([one.accuracies[column][one.seeds.index(seed)] for seed in both] for one in (setting, first))
+        ours, theirs = (
+            [one.accuracies[column][one.seeds.index(seed)] for seed in both] for one in (setting, first)
+        )
         return paired_difference(ours, theirs, comparisons=max(1, len(self.settings) - 1))
 
     @property
@@ -87,7 +98,9 @@ class Sweep:
         return list(next((setting.accuracies for setting in self.settings if setting.accuracies), {}))
 
     def rows(self) -> list[dict[str, str]]:
-        """A row per setting: mean ± standard deviation over seeds, and the difference to the first with its interval."""
+        """A row per setting: mean ± standard deviation over seeds, and the difference to the first with its
+        interval.
+        """
         rows = []
         for setting in self.settings:
             row = {"setting": setting.name, "seeds": str(len(setting.seeds))}
@@ -110,7 +123,11 @@ class Sweep:
                     "seeds": setting.seeds,
                     "accuracies": setting.accuracies,
                     "differences": {
-                        column: None if d is None else {"mean": d.mean, "half_width": d.half_width, "pairs": d.pairs}
+                        column: (
+                            None
+                            if d is None
+                            else {"mean": d.mean, "half_width": d.half_width, "pairs": d.pairs}
+                        )
                         for column, d in differences.items()
                     },
                     "failures": {str(seed): reason for seed, reason in setting.failures.items()},
@@ -133,7 +150,8 @@ def sweep(
     progress: bool = True,
     **devices: Any,
 ) -> Sweep:
-    """Train and evaluate a recipe with every combination of some settings, over seeds; the same call resumes what was stopped.
+    """Train and evaluate a recipe with every combination of some settings, over seeds; the same call resumes
+    what was stopped.
 
     Parameters
     ----------
@@ -182,7 +200,9 @@ def sweep(
     address, executor = (engine, None) if isinstance(engine, str) else (None, engine)
     keys, found, failed = list(runs), {}, {}
     with Bar("sweep", len(keys), shown=progress) as bar:
-        for place, result in run_shards(train_and_evaluate, list(runs.values()), Engine(workers, address, executor)):
+        for place, result in run_shards(
+            train_and_evaluate, list(runs.values()), Engine(workers, address, executor)
+        ):
             if isinstance(result, Failure):
                 failed[keys[place]] = result.reason
                 log.info(f"{keys[place][0]}, seed {keys[place][1]} failed: {result.reason}")
@@ -192,7 +212,9 @@ def sweep(
     return Sweep(recipe, [_setting(name, seeds, found, failed) for name in named])
 
 
-def _setting(name: str, seeds: int, found: Mapping[Any, dict[str, float]], failed: Mapping[Any, str]) -> Setting:
+def _setting(
+    name: str, seeds: int, found: Mapping[Any, dict[str, float]], failed: Mapping[Any, str]
+) -> Setting:
     there = [seed for seed in range(seeds) if (name, seed) in found]
     columns = found[name, there[0]] if there else {}
     accuracies = {column: [found[name, seed][column] for seed in there] for column in columns}
@@ -205,7 +227,8 @@ def combinations(grid: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Names and overrides of all combinations of settings `key=a,b,c`, in order.
 
     >>> list(combinations(["epochs=3", "halp.hardness=0.2,0.6"]))
-    [('halp.hardness=0.2', ['epochs=3', 'halp.hardness=0.2']), ('halp.hardness=0.6', ['epochs=3', 'halp.hardness=0.6'])]
+    [('halp.hardness=0.2', ['epochs=3', 'halp.hardness=0.2']), ('halp.hardness=0.6', ['epochs=3',
+    'halp.hardness=0.6'])]
     """
     settings: list[list[str]] = []
     for entry in grid:

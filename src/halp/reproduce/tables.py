@@ -1,8 +1,10 @@
 """What a table of the paper is, and all of them, read from `paper_tables.toml`.
 
-A table of the file names its columns, or says what differs from a named one; `protocol`, `protocol_settings` and `shares` (of
-labels) are of all its columns. `baseline` are the figures of MoCo, `vary` makes a row per value of one setting. A row names a
-`system` and says what differs from it. `extends` takes over what another table has, `columns_of` the columns of another.
+A table of the file names its columns, or says what differs from a named one; `protocol`, `protocol_settings`
+and `shares` (of labels) are of all its columns. `baseline` are the figures of MoCo, `vary` makes a row per
+value of one setting. A row names a
+`system` and says what differs from it. `extends` takes over what another table has, `columns_of` the columns
+of another.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ METRICS = ("accuracy", "kept", "time", "memory")
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column: a protocol on a split of a data set; `target` is another data set that the encoder is transferred to.
+    """One column: a protocol on a split of a data set; `target` is another data set that the encoder is
+    transferred to.
 
-    `metric` is what is read: the accuracy, the share of positives `kept`, or time and memory relative to the baseline.
+    `metric` is what is read: the accuracy, the share of positives `kept`, or time and memory relative to the
+    baseline.
     """
 
     title: str
@@ -43,14 +47,17 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row: a method with settings that differ from its recipe, at the paper's scale, and what the paper reports.
+    """One row: a method with settings that differ from its recipe, at the paper's scale, and what the paper
+    reports.
 
-    `method` `halp` and `moco` are trained with and without the term; any other recipe is reached by `settings`, such as
-    streams and terms, or by `recipe`, the ending of its name instead of `halp`. `method` `recipe` is another system, run by
-    the recipes whose names end in `recipe` (`ntu60-ascal`, `small-ascal`); a scale that has none leaves it out.
-    `method` `shipped` is the frozen encoder that comes with halp under the name `recipe`. A difference is taken to the
-    `baseline` row above. `data_settings` are further settings on some data sets, `protocols` the system's own settings
-    of protocols.
+    `method` `halp` and `moco` are trained with and without the term; any other recipe is reached by
+    `settings`, such as streams and terms, or by `recipe`, the ending of its name instead of `halp`. `method`
+    `recipe` is another system, run by the recipes whose names end in `recipe` (`ntu60-ascal`, `small-ascal`);
+    a scale that has none leaves it out.
+    `method` `shipped` is the frozen encoder that comes with halp under the name `recipe`. A difference is
+    taken to the
+    `baseline` row above. `data_settings` are further settings on some data sets, `protocols` the system's own
+    settings of protocols.
     """
 
     name: str
@@ -59,7 +66,9 @@ class TableRow:
     paper: tuple[float | None, ...] = ()  # one per column
     baseline: bool = False  # what differences are taken against
     data_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # data set → settings
-    recipe: str = "halp"  # ends with "halp": the recipe with the term, of which other methods are the same without it
+    recipe: str = (
+        "halp"  # ends with "halp": the recipe with the term, of which other methods are the same without it
+    )
     note: str = ""  # what a reader has to know of ours
     protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # protocol → settings
     trained: bool = True  # False: the encoder as its recipe builds it
@@ -107,11 +116,14 @@ class PaperTable:
         for row in self.rows:
             if row.paper and len(row.paper) != len(self.columns):
                 raise InputError(
-                    f"table '{self.id}', row '{row.name}': {len(row.paper)} values, {len(self.columns)} columns"
+                    f"table '{self.id}', row '{row.name}': {len(row.paper)} values, {len(self.columns)}"
+                    " columns"
                 )
 
     def all_rows(self) -> tuple[TableRow, ...]:
-        """Its rows, the baselines first: raw coordinates, and the baseline's or else every system's untrained encoder."""
+        """Its rows, the baselines first: raw coordinates, and the baseline's or else every system's untrained
+        encoder.
+        """
         if self.kind != "table" or not self.baselines:
             return self.rows
         baseline = next((row for row in self.rows if row.baseline), None)
@@ -183,7 +195,9 @@ def _columns(entry: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]]) -
 
 
 def _rows(entry: Mapping[str, Any], systems: Mapping[str, Mapping[str, Any]]) -> Iterable[TableRow]:
-    """The rows of a table: its baseline, a row per value of the setting that varies, and those that are written out."""
+    """The rows of a table: its baseline, a row per value of the setting that varies, and those that are
+    written out.
+    """
     if entry.get("baseline"):
         yield TableRow("baseline (MoCo)", "moco", paper=_figures(entry["baseline"]), baseline=True)
     vary = entry.get("vary", {"paper": ()})

@@ -1,4 +1,6 @@
-"""Comparing what somebody reproduced with what the paper reports: a finished table, a folder of them, or a run."""
+"""Comparing what somebody reproduced with what the paper reports: a finished table, a folder of them, or a
+run.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MARGIN = 1.0  # points that another seed may move a figure by, if there is only 
 
 @dataclass(frozen=True)
 class VerifiedCell:
-    """A figure of the paper beside one's own; `agrees` within two standard deviations over seeds, or a point with one seed."""
+    """A figure of the paper beside one's own; `agrees` within two standard deviations over seeds, or a point
+    with one seed.
+    """
 
     table: str
     row: str
@@ -55,19 +59,26 @@ class Verification:
     cells: list[VerifiedCell]
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [{**asdict(cell), "difference": cell.difference, "verdict": cell.verdict} for cell in self.cells]
+        return [
+            {**asdict(cell), "difference": cell.difference, "verdict": cell.verdict} for cell in self.cells
+        ]
 
     @property
     def sentence(self) -> str:
         """How many figures agree."""
         compared = [cell for cell in self.cells if cell.verdict != "does not compare"]
         if not compared:
-            return f"{len(self.cells)} figures, none at the paper's scale: they do not compare with the published ones"
-        counts = {name: sum(cell.verdict == name for cell in compared) for name in ("agrees", "above", "below")}
+            return (
+                f"{len(self.cells)} figures, none at the paper's scale: they do not compare with the"
+                " published ones"
+            )
+        counts = {
+            name: sum(cell.verdict == name for cell in compared) for name in ("agrees", "above", "below")
+        }
         mean = sum(cell.difference for cell in compared) / len(compared)
         return (
-            f"{counts['agrees']} of {len(compared)} figures agree with the paper's, {counts['above']} are above and "
-            f"{counts['below']} below; mean difference {mean:+.2f}"
+            f"{counts['agrees']} of {len(compared)} figures agree with the paper's, {counts['above']} are"
+            f" above and {counts['below']} below; mean difference {mean:+.2f}"
         )
 
 
@@ -77,8 +88,8 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     Parameters
     ----------
     path : path
-        A table that `halp reproduce` saved (`tables/paper/linear.json`), the folder of a sweep, or a run of one of the
-        paper's recipes with saved evaluations.
+        A table that `halp reproduce` saved (`tables/paper/linear.json`), the folder of a sweep, or a run of
+        one of the paper's recipes with saved evaluations.
 
     Returns
     -------
@@ -96,14 +107,20 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     >>> halp.verify("nowhere")
     Traceback (most recent call last):
     ...
-    halp.core.errors.InputError: there is nothing at 'nowhere'; name a table's .json file, a sweep's folder or a run
+    halp.core.errors.InputError: there is nothing at 'nowhere'; name a table's .json file, a sweep's folder or
+    a run
     """
     path = Path(path)
     if not path.exists():
-        raise InputError(f"there is nothing at '{path}'; name a table's .json file, a sweep's folder or a run")
+        raise InputError(
+            f"there is nothing at '{path}'; name a table's .json file, a sweep's folder or a run"
+        )
     if RunFolder(path).holds_run():
         cells = list(_cells_of_run(open_run(path)))
-        remedy = "evaluate it with `halp evaluate`; only the paper's recipes (`halp recipes`) have published figures"
+        remedy = (
+            "evaluate it with `halp evaluate`; only the paper's recipes (`halp recipes`) have published"
+            " figures"
+        )
     else:
         files = [path] if path.is_file() else sorted(path.glob("tables/*/*.json"))
         cells = [cell for file in files for cell in _cells_of_table(file)]

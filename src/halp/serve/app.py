@@ -99,7 +99,9 @@ class Gate:
         path = scope["path"] if scope["path"] in {*OPERATIONS, *OPEN, "/metrics"} else "other"
         try:
             if self.keys and scope["path"] not in OPEN and not authorised(scope, self.keys):
-                refusal = JSONResponse({"error": "an API key is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"})
+                refusal = JSONResponse(
+                    {"error": "an API key is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"}
+                )
                 await refusal(scope, receive, counted)
             else:
                 await self.app(scope, LimitedBody(receive, self.limits.body, self.limits.patience), counted)
@@ -117,12 +119,17 @@ def authorised(scope: Scope, keys: frozenset[str]) -> bool:
 Answer = Callable[[Service, Any], Awaitable[Any]]
 
 
-def _posted(service: Service, path: str, answer: Answer, limits: Limits) -> Callable[[Request], Awaitable[Response]]:
+def _posted(
+    service: Service, path: str, answer: Answer, limits: Limits
+) -> Callable[[Request], Awaitable[Response]]:
     kind = OPERATIONS[path][0]
 
     async def respond(request: Request) -> Response:
         try:
-            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            if (
+                request.headers.get("content-type", "").partition(";")[0].strip().lower()
+                != "application/json"
+            ):
                 raise Refused(415, "send application/json")
             body = await request.body()
             asked = await run_in_threadpool(_read, kind, body)
@@ -180,11 +187,14 @@ async def search(service: Service, asked: SearchRequest) -> Any:
     return SearchAnswer(await run_in_threadpool(service.search, vector, asked.k))
 
 
-def stream_route(service: Service, keys: frozenset[str], limits: Limits) -> Callable[[WebSocket], Awaitable[None]]:
-    """`/stream?fps=30`: a message per frame in, an answer per stride out; windows of all streams are encoded together.
+def stream_route(
+    service: Service, keys: frozenset[str], limits: Limits
+) -> Callable[[WebSocket], Awaitable[None]]:
+    """`/stream?fps=30`: a message per frame in, an answer per stride out; windows of all streams are encoded
+    together.
 
-    Where answers come later than strides, `policy=drop` (the default) leaves windows out and says how many; `policy=wait`
-    reads no further frame before the answer is sent, so that the client has to wait.
+    Where answers come later than strides, `policy=drop` (the default) leaves windows out and says how many;
+    `policy=wait` reads no further frame before the answer is sent, so that the client has to wait.
     """
 
     async def respond(socket: WebSocket) -> None:
@@ -218,7 +228,9 @@ class Stream:
         self.socket, self.service = socket, service
         self.served = service.model(asked.get("model"))
         self.waits = asked.get("policy", "drop") == "wait"
-        self._numbers = {name: _number(name, asked[name]) for name in ("fps", "window", "stride") if name in asked}
+        self._numbers = {
+            name: _number(name, asked[name]) for name in ("fps", "window", "stride") if name in asked
+        }
         self._topology = asked.get("topology")
         self.dropped, self.bad, self.frames = 0, 0, 0
         self._under_way: asyncio.Task[None] | None = None
@@ -255,7 +267,9 @@ class Stream:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             self.bad += 1
             if self.bad == self.frames >= MOST_BAD:
-                raise InputError(f"none of the first {self.frames} messages is a frame ({str(error)[:120]})") from None
+                raise InputError(
+                    f"none of the first {self.frames} messages is a frame ({str(error)[:120]})"
+                ) from None
             return None
 
     async def _answer(self, span: tuple[float, float], clip: Any) -> None:

@@ -1,4 +1,6 @@
-"""What the service takes and gives, as types; requests are checked by them, and the OpenAPI document is made from them."""
+"""What the service takes and gives, as types; requests are checked by them, and the OpenAPI document is made
+from them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class PredictRequest:
     """A clip to classify."""
 
     points: Points
-    """Key points (frames, joints, coordinates) or (frames, persons, joints, coordinates); null where missing."""
+    """Key points (frames, joints, coordinates) or (frames, persons, joints, coordinates); null where
+    missing.
+    """
     topology: str | None = None
     """Joint layout by name, such as kinect-v2 (default: that of the encoder)."""
     model: str | None = None
@@ -201,7 +205,9 @@ def openapi(keys: bool) -> dict[str, Any]:
     """The OpenAPI document; `keys` says whether requests need an API key."""
     paths: dict[str, Any] = {}
     for path, (takes, gives, text) in OPERATIONS.items():
-        refused = {str(code): _response(why, Problem) for code, why in REFUSALS.items() if takes or code in (503,)}
+        refused = {
+            str(code): _response(why, Problem) for code, why in REFUSALS.items() if takes or code in (503,)
+        }
         operation: dict[str, Any] = {"summary": text, "operationId": path[1:]}
         operation["responses"] = {"200": _response(text, gives), **refused}
         if takes is not None:

@@ -52,7 +52,9 @@ def worker_app() -> Any:
 def api_keys(file: Path | None) -> tuple[str, ...]:
     """Keys of a file, one per line, or of the environment variable `HALP_API_KEYS`, separated by commas."""
     try:
-        text = os.environ.get(KEYS, "").replace(",", "\n") if file is None else file.read_text(encoding="utf-8")
+        text = (
+            os.environ.get(KEYS, "").replace(",", "\n") if file is None else file.read_text(encoding="utf-8")
+        )
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the keys of '{file}' cannot be read ({error}); write one key per line") from error
     keys = tuple(line.strip() for line in text.splitlines() if line.strip())
@@ -77,7 +79,8 @@ def serve(
     Parameters
     ----------
     models : sequence of path
-        Folders of `halp.classify_fit` or `halp.finetune`; a request names one by its folder, or gets the first.
+        Folders of `halp.classify_fit` or `halp.finetune`; a request names one by its folder, or gets the
+        first.
     index : path, optional
         A store or recordings that /search looks through.
     host, port
@@ -91,7 +94,8 @@ def serve(
     """
     if not keys and not _loopback(host):
         raise InputError(
-            f"'{host}' can be reached by others, and there are no API keys; give --keys FILE or set {KEYS}, or use 127.0.0.1"
+            f"'{host}' can be reached by others, and there are no API keys; give --keys FILE or set {KEYS},"
+            " or use 127.0.0.1"
         )
     if workers < 1 or deadline <= 0 or body < 1:
         raise InputError("workers, deadline and the largest body must be above 0")
@@ -126,7 +130,9 @@ def serve(
             Multiprocess(config, sockets=[listener]).run()
             return
         for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, lambda *_: None)  # the server raises them again once it has ended in good order
+            signal.signal(
+                name, lambda *_: None
+            )  # the server raises them again once it has ended in good order
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -146,6 +152,8 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except (OSError, OverflowError) as error:
         listener.close()
-        raise InputError(f"{host}:{port} cannot be used ({error}); choose another port with --port") from error
+        raise InputError(
+            f"{host}:{port} cannot be used ({error}); choose another port with --port"
+        ) from error
     listener.set_inheritable(True)
     return listener

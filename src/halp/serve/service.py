@@ -1,4 +1,6 @@
-"""What the service computes: models by name, clips checked and made ready, batches across requests, and counts of all of it."""
+"""What the service computes: models by name, clips checked and made ready, batches across requests, and
+counts of all of it.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ def points_array(data: Any, topology: Topology) -> Frames:
     array = array[:, None] if array.ndim == 3 else array
     if array.ndim != 4 or array.shape[2:] != (joints, dimensions) or 0 in array.shape:
         raise InputError(
-            f"points of shape {array.shape} do not fit topology '{topology.name}': give (frames, {joints}, {dimensions}) or "
-            f"(frames, persons, {joints}, {dimensions})"
+            f"points of shape {array.shape} do not fit topology '{topology.name}': give (frames, {joints},"
+            f" {dimensions}) or (frames, persons, {joints}, {dimensions})"
         )
     if len(array) > MOST_FRAMES or array.shape[1] > MOST_PERSONS:
         raise InputError(f"at most {MOST_FRAMES:,} frames and {MOST_PERSONS} persons can be sent at once")
@@ -77,11 +79,13 @@ def _with_blanks(data: Any, joints: int, dimensions: int) -> npt.NDArray[np.floa
         alone = len(some) == joints and not isinstance(first[0], (list, tuple)) if len(first) else True
         people = 1 if alone else len(some)
         whole = [
-            [[blank] * joints] * people
-            if frame is None
-            else [body(frame)]
-            if alone
-            else [body(person) for person in frame]
+            (
+                [[blank] * joints] * people
+                if frame is None
+                else [body(frame)]
+                if alone
+                else [body(person) for person in frame]
+            )
             for frame in frames
         ]
         return np.array(whole, dtype=np.float64)
@@ -124,13 +128,16 @@ class Metrics:
         with self._lock:
             lines = ["# TYPE halp_requests_total counter"]
             lines += [
-                f'halp_requests_total{{path="{p}",status="{s}"}} {n}' for (p, s), n in sorted(self.requests.items())
+                f'halp_requests_total{{path="{p}",status="{s}"}} {n}'
+                for (p, s), n in sorted(self.requests.items())
             ]
             lines.append("# TYPE halp_request_seconds histogram")
             for path in sorted(self.seconds):
                 total = sum(n for (p, _), n in self.requests.items() if p == path)
                 marks = [(str(edge), self.buckets[path, edge]) for edge in self.edges] + [("+Inf", total)]
-                lines += [f'halp_request_seconds_bucket{{path="{path}",le="{edge}"}} {n}' for edge, n in marks]
+                lines += [
+                    f'halp_request_seconds_bucket{{path="{path}",le="{edge}"}} {n}' for edge, n in marks
+                ]
                 lines.append(f'halp_request_seconds_sum{{path="{path}"}} {self.seconds[path]:.6f}')
                 lines.append(f'halp_request_seconds_count{{path="{path}"}} {total}')
             for name, number in sorted(self.counts.items()):
@@ -173,11 +180,15 @@ class Batcher:
                 left = until - loop.time()
                 try:
                     block.append(
-                        self._queue.get_nowait() if left <= 0 else await asyncio.wait_for(self._queue.get(), left)
+                        self._queue.get_nowait()
+                        if left <= 0
+                        else await asyncio.wait_for(self._queue.get(), left)
                     )
                 except (asyncio.QueueEmpty, asyncio.TimeoutError):
                     break
-            block = [(clip, future) for clip, future in block if not future.done()]  # nobody waits for the others
+            block = [
+                (clip, future) for clip, future in block if not future.done()
+            ]  # nobody waits for the others
             if not block:
                 continue
             self.metrics.count("batches")
@@ -219,7 +230,10 @@ class Served:
         if name not in self._ready:
             layout = self.model.encoder.topology if topology is None else find_topology(topology)
             blank = np.zeros((1, 1, len(layout), layout.dimensions), dtype=np.float32)
-            self._ready[name] = layout, prepare_source(self.model.encoder, open_source(blank, topology=layout))
+            self._ready[name] = (
+                layout,
+                prepare_source(self.model.encoder, open_source(blank, topology=layout)),
+            )
         return self._ready[name]
 
     def prepare(self, points: Any, topology: str | None) -> Frames | None:
@@ -236,7 +250,9 @@ class Served:
         found = classifier.predict(vector[None])
         best = classifier.classes[int(found.best[0])]
         rejected = bool(found.rejected[0]) if classifier.can_reject() else None
-        return PredictAnswer(None if rejected else best, round(float(found.probability[0]), 6), best, rejected)
+        return PredictAnswer(
+            None if rejected else best, round(float(found.probability[0]), 6), best, rejected
+        )
 
     @cached_property
     def _projection(self) -> Any:
@@ -311,7 +327,12 @@ class Service:
         rows = np.argsort(-similarity, kind="stable")[:k]
         table = self._table
         return [
-            Hit(table.name(row), round(float(similarity[row]), 6), float(table.starts[row]), float(table.stops[row]))
+            Hit(
+                table.name(row),
+                round(float(similarity[row]), 6),
+                float(table.starts[row]),
+                float(table.stops[row]),
+            )
             for row in rows.tolist()
         ]
 

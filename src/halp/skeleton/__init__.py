@@ -1,4 +1,6 @@
-"""Joint layouts by name: joints, bones, left and right, mapping between layouts, and the streams derived from joints."""
+"""Joint layouts by name: joints, bones, left and right, mapping between layouts, and the streams derived from
+joints.
+"""
 
 from halp.skeleton.topology import (
     DERIVED,

@@ -1,4 +1,6 @@
-"""Streams: modalities derived from joint coordinates, and how a representation names its stream and encoder."""
+"""Streams: modalities derived from joint coordinates, and how a representation names its stream and
+encoder.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def split_stream(name: str) -> tuple[str, str]:
 
 
 def derive(clips: Tensor, stream: str, topology: Topology) -> Tensor:
-    """A stream of joint clips: `joint` itself, `motion` x(t+1) − x(t) with a last frame of zeros, `bone` x − x(parent)."""
+    """A stream of joint clips: `joint` itself, `motion` x(t+1) − x(t) with a last frame of zeros, `bone` x −
+    x(parent).
+    """
     stream, _ = split_stream(stream)
     if stream == "joint":
         return clips

@@ -1,4 +1,6 @@
-"""Topologies: which joints a skeleton has, how they hang together, and how one layout maps onto another by joint name."""
+"""Topologies: which joints a skeleton has, how they hang together, and how one layout maps onto another by
+joint name.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ class Topology:
     """A named joint layout.
 
     `parents[v]` is the joint that bone v starts from; a root is its own parent (its bone is zero).
-    `centre` is the joint that normalisation moves to the origin; `up` and `across` are the two joint pairs (from, to)
-    that normalisation turns onto the z and the x axis. A layout without such joints leaves them empty.
+    `centre` is the joint that normalisation moves to the origin; `up` and `across` are the two joint pairs
+    (from, to) that normalisation turns onto the z and the x axis. A layout without such joints leaves them
+    empty.
     """
 
     name: str
@@ -45,7 +48,9 @@ class Topology:
 
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.joints):
-            raise InputError(f"topology '{self.name}': {len(self.joints)} joints but {len(self.parents)} parents")
+            raise InputError(
+                f"topology '{self.name}': {len(self.joints)} joints but {len(self.parents)} parents"
+            )
         if len(set(self.joints)) != len(self.joints):
             raise InputError(f"topology '{self.name}': a joint name occurs twice")
         for joint in range(len(self.joints)):
@@ -53,7 +58,9 @@ class Topology:
             while self.parents[joint] != joint:
                 joint = self.parents[joint]
                 if joint in seen:
-                    raise InputError(f"topology '{self.name}': the parents of '{self.joints[joint]}' form a loop")
+                    raise InputError(
+                        f"topology '{self.name}': the parents of '{self.joints[joint]}' form a loop"
+                    )
                 seen.add(joint)
 
     def __len__(self) -> int:
@@ -81,7 +88,9 @@ class Topology:
         result = []
         for position, joint in enumerate(self.joints):
             stem, _, side = joint.rpartition("_")
-            result.append(self._positions.get(f"{stem}_{others[side]}", position) if side in others else position)
+            result.append(
+                self._positions.get(f"{stem}_{others[side]}", position) if side in others else position
+            )
         return result
 
     @property
@@ -91,7 +100,9 @@ class Topology:
         >>> {part: len(joints) for part, joints in get_topology("kinect-v2").body_parts.items()}
         {'trunk': 5, 'arm_right': 6, 'leg_right': 4, 'leg_left': 4, 'arm_left': 6}
         """
-        parts: dict[str, list[int]] = {name: [] for name in ("trunk", "arm_right", "leg_right", "leg_left", "arm_left")}
+        parts: dict[str, list[int]] = {
+            name: [] for name in ("trunk", "arm_right", "leg_right", "leg_left", "arm_left")
+        }
         for position, joint in enumerate(self.joints):
             stem, _, side = joint.rpartition("_")
             limb = next((limb for limb, stems in LIMBS.items() if stem in stems), None)
@@ -106,7 +117,8 @@ def chain(joints: Sequence[str], bones: dict[str, str]) -> tuple[int, ...]:
 
 
 def parents_by_name(joints: Sequence[str]) -> tuple[int, ...]:
-    """Parents by index in the tree of the vocabulary, whatever the layout: the nearest ancestor that is there, else a root.
+    """Parents by index in the tree of the vocabulary, whatever the layout: the nearest ancestor that is
+    there, else a root.
 
     >>> parents_by_name(["wrist_left", "hip_center", "shoulder_left", "tail"])
     (2, 1, 1, 3)
@@ -129,7 +141,9 @@ _TOPOLOGIES: dict[str, Topology] = {}
 def register_topology(topology: Topology) -> Topology:
     """Make a topology known by its name; a second one of the same name must be equal."""
     if _TOPOLOGIES.setdefault(topology.name, topology) != topology:
-        raise InputError(f"topology '{topology.name}' exists already with other joints; give yours another name")
+        raise InputError(
+            f"topology '{topology.name}' exists already with other joints; give yours another name"
+        )
     return topology
 
 
@@ -160,7 +174,8 @@ def list_topologies() -> list[str]:
 
 
 def joint_recipes(source: Topology, target: Topology) -> dict[str, dict[str, float]]:
-    """For every joint of `target` the joints of `source` it is made of, with their weights; one of the same name is itself.
+    """For every joint of `target` the joints of `source` it is made of, with their weights; one of the same
+    name is itself.
 
     >>> joint_recipes(get_topology("openpose-25"), get_topology("kinect-v1-2d"))["foot_left"]
     {'toe_big_left': 0.5, 'toe_small_left': 0.5}
@@ -174,9 +189,9 @@ def map_joints(
 ) -> npt.NDArray[np.float32]:
     """Frames `(…, V, C)` of `source` as frames `(…, W, C)` of `target`, by joint name.
 
-    A joint that `source` lacks is the mean of others where `topologies.toml` knows how (the centre of the hips, of
-    the shoulders, the spine, …); it is missing (zero) wherever one of those is. `origin` is the joint that the frames were
-    centred on, which lies at zero and is there all the same.
+    A joint that `source` lacks is the mean of others where `topologies.toml` knows how (the centre of the
+    hips, of the shoulders, the spine, …); it is missing (zero) wherever one of those is. `origin` is the
+    joint that the frames were centred on, which lies at zero and is there all the same.
 
     >>> frames = np.ones((1, 1, 17, 2), dtype=np.float32)
     >>> map_joints(frames, get_topology("coco-17"), get_topology("kinect-v1-2d")).shape
@@ -196,7 +211,9 @@ def map_joints(
             if origin in source.joints and source.index(origin) in parts:
                 seen[..., parts.tolist().index(source.index(origin))] |= (frames != 0).any(axis=(-2, -1))
             there = seen.all(axis=-1)[..., None]
-            mapped[..., joint, :] = np.where(there, np.einsum("...vc,v->...c", frames[..., parts, :], row[parts]), 0)
+            mapped[..., joint, :] = np.where(
+                there, np.einsum("...vc,v->...c", frames[..., parts, :], row[parts]), 0
+            )
     return mapped
 
 
@@ -206,20 +223,29 @@ def _weights(source: Topology, target: Topology) -> npt.NDArray[np.float32]:
         raise InputError(
             f"topology '{source.name}' has {source.dimensions} coordinates a joint and '{target.name}' has "
             f"{target.dimensions}; choose a target with {source.dimensions}: "
-            + ", ".join(name for name, known in sorted(_TOPOLOGIES.items()) if known.dimensions == source.dimensions)
+            + ", ".join(
+                name for name, known in sorted(_TOPOLOGIES.items()) if known.dimensions == source.dimensions
+            )
         )
     rows = {joint: _weights_of(joint, source) for joint in target.joints}
     _refuse_missing(source, target, [joint for joint, row in rows.items() if row is None])
     return np.stack([row for row in rows.values() if row is not None])
 
 
-def _weights_of(joint: str, source: Topology, asked: frozenset[str] = frozenset()) -> npt.NDArray[np.float32] | None:
+def _weights_of(
+    joint: str, source: Topology, asked: frozenset[str] = frozenset()
+) -> npt.NDArray[np.float32] | None:
     if joint in source.joints:
         return np.eye(len(source), dtype=np.float32)[source.index(joint)]
     asked |= {joint}
     for parts in DERIVED.get(joint, ()):
-        # a wrist may stand for a hand and a hand for a wrist: what is being derived cannot help to derive itself
-        rows = [row for part in parts if part not in asked and (row := _weights_of(part, source, asked)) is not None]
+        # a wrist may stand for a hand and a hand for a wrist: what is being derived cannot help to derive
+        # itself
+        rows = [
+            row
+            for part in parts
+            if part not in asked and (row := _weights_of(part, source, asked)) is not None
+        ]
         if len(rows) == len(parts):
             return np.mean(rows, axis=0, dtype=np.float32)
     return None
@@ -228,8 +254,8 @@ def _weights_of(joint: str, source: Topology, asked: frozenset[str] = frozenset(
 def _refuse_missing(source: Topology, target: Topology, missing: Sequence[str]) -> None:
     if missing:
         raise InputError(
-            f"topology '{source.name}' cannot be mapped onto '{target.name}': it has no {', '.join(missing)}; "
-            f"map both onto a layout whose joints both have"
+            f"topology '{source.name}' cannot be mapped onto '{target.name}': it has no {', '.join(missing)};"
+            " map both onto a layout whose joints both have"
         )
 
 
@@ -243,7 +269,8 @@ _SMPL_NAMES = _pairs(_KNOWN["words"]["smpl"])
 
 
 def canonical_joints(names: Sequence[str]) -> list[str]:
-    """Joint names in the vocabulary of the topologies, whatever their spelling; unknown words only change their form.
+    """Joint names in the vocabulary of the topologies, whatever their spelling; unknown words only change
+    their form.
 
     >>> canonical_joints(["LEFT_SHOULDER", "MidHip", "RBigToe", "mixamorig:Tail"])
     ['shoulder_left', 'hip_center', 'toe_big_right', 'tail']
@@ -267,7 +294,8 @@ def canonical_joints(names: Sequence[str]) -> list[str]:
 
 
 def topology_for(joints: Sequence[str], dimensions: int, *, name: str = "custom") -> Topology:
-    """The known topology with exactly these joints in this order, or an ad-hoc one whose bones come from the vocabulary.
+    """The known topology with exactly these joints in this order, or an ad-hoc one whose bones come from the
+    vocabulary.
 
     An ad-hoc topology hangs every joint on the nearest ancestor that it has itself; it is not registered.
 
@@ -281,7 +309,9 @@ def topology_for(joints: Sequence[str], dimensions: int, *, name: str = "custom"
         if known.joints == names and known.dimensions == dimensions:
             return known
     if not names or len(set(names)) != len(names):
-        raise InputError(f"topology '{name}' needs joints with different names, not: {', '.join(names) or 'none'}")
+        raise InputError(
+            f"topology '{name}' needs joints with different names, not: {', '.join(names) or 'none'}"
+        )
 
     def first(*pairs: tuple[str, str]) -> tuple[str, str] | None:
         return next((pair for pair in pairs if set(pair) <= set(names)), None)
@@ -291,7 +321,8 @@ def topology_for(joints: Sequence[str], dimensions: int, *, name: str = "custom"
         names,
         parents_by_name(names),
         centre=next(
-            (joint for joint in ("hip_center", "spine", "shoulder_center", "hip_left") if joint in names), names[0]
+            (joint for joint in ("hip_center", "spine", "shoulder_center", "hip_left") if joint in names),
+            names[0],
         ),
         up=first(("hip_center", "shoulder_center"), ("hip_center", "neck"), ("hip_left", "shoulder_left")),
         across=first(("shoulder_left", "shoulder_right"), ("hip_left", "hip_right")),

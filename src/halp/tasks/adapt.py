@@ -1,10 +1,12 @@
-"""A better use of any encoder: the user's own clips without labels shape the classifier, the search and the groups.
+"""A better use of any encoder: the user's own clips without labels shape the classifier, the search and the
+groups.
 
-`fit_metric` takes clips that are each other's nearest neighbours for two views of one movement, and shrinks the directions in
-which they differ most (`Invariance` of the encoders, in closed form, fitted to the user's clips). `Neighbourhood` spreads a few
-labels over a graph of neighbours and fits a ridge classifier to the soft labels, beside one of the labelled clips alone.
-`choose_method` compares {plain, metric, spread, both} by cross-validation, where the labels allow it. No test clip is needed, and
-a fitted head reads one clip at a time.
+`fit_metric` takes clips that are each other's nearest neighbours for two views of one movement, and shrinks
+the directions in which they differ most (`Invariance` of the encoders, in closed form, fitted to the user's
+clips). `Neighbourhood` spreads a few labels over a graph of neighbours and fits a ridge classifier to the
+soft labels, beside one of the labelled clips alone.
+`choose_method` compares {plain, metric, spread, both} by cross-validation, where the labels allow it. No test
+clip is needed, and a fitted head reads one clip at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from halp.tasks.heads import SHARPNESS, Candidate, Head, Labels, Vectors, column
 
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]
-METHODS = ("both", "spread", "metric")  # in the order in which they are taken where nothing can be cross-validated
+METHODS = (
+    "both",
+    "spread",
+    "metric",
+)  # in the order in which they are taken where nothing can be cross-validated
 MOST = 3000  # clips that a neighbourhood is made of; of more the labelled ones and a sample
 LEAST = 50  # clips that a metric is fitted to
 LEAST_PER_CLASS = 10  # clips per class below which mutual neighbours are too often of two classes
@@ -49,15 +55,16 @@ class Metric:
 
 
 def fit_metric(vectors: Vectors, groups: Groups | None = None, *, seed: int = 0) -> Metric:
-    """The metric of clips `(N, F)` without labels; clips of one group (a recording) are not neighbours of each other.
+    """The metric of clips `(N, F)` without labels; clips of one group (a recording) are not neighbours of
+    each other.
 
     Of many clips a sample is taken. With fewer pairs of mutual neighbours than twice the directions, fewer
     directions are shrunk.
     """
     if len(vectors) < LEAST:
         raise InputError(
-            f"{len(vectors)} clips are too few to adapt to: their nearest neighbours tell too little; it takes {LEAST}, or "
-            "leave out --adapt"
+            f"{len(vectors)} clips are too few to adapt to: their nearest neighbours tell too little; it"
+            f" takes {LEAST}, or leave out --adapt"
         )
     rows = np.arange(len(vectors))
     if len(rows) > MOST:
@@ -118,10 +125,11 @@ def _nearest(similarity: Vectors, groups: Groups | None, k: int) -> npt.NDArray[
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Clips `(N, F)`, the labelled ones first, with what the methods need of all of them: products, not columns.
+    """Clips `(N, F)`, the labelled ones first, with what the methods need of all of them: products, not
+    columns.
 
-    Everything here is without labels; `fit` takes these. Cross-validation therefore costs products of the clips with each
-    other once, and little per fold.
+    Everything here is without labels; `fit` takes these. Cross-validation therefore costs products of the
+    clips with each other once, and little per fold.
     """
 
     vectors: Vectors
@@ -132,7 +140,13 @@ class Neighbourhood:
 
     @classmethod
     def of(
-        cls, labelled: Vectors, unlabelled: Vectors, groups: Groups | None = None, *, most: int = MOST, seed: int = 0
+        cls,
+        labelled: Vectors,
+        unlabelled: Vectors,
+        groups: Groups | None = None,
+        *,
+        most: int = MOST,
+        seed: int = 0,
     ) -> Neighbourhood:
         """Of labelled and unlabelled vectors; `groups` are those of both, in this order."""
         room = max(most - len(labelled), 0)
@@ -181,10 +195,11 @@ class Neighbourhood:
         return self._solvers[shrunk]
 
     def weights(self, method: str, rows: Labels, labels: Labels, classes: int) -> Floats:
-        """Dual weights `(N, C)` of the classifier from labelled rows: its scores of all clips are `cosines @ weights`.
+        """Dual weights `(N, C)` of the classifier from labelled rows: its scores of all clips are `cosines @
+        weights`.
 
-        Ridge on the labelled clips and, where labels are spread, ridge on all clips with soft labels, each in units of the
-        spread of its scores.
+        Ridge on the labelled clips and, where labels are spread, ridge on all clips with soft labels, each in
+        units of the spread of its scores.
         """
         from scipy.linalg import cho_solve
 
@@ -202,7 +217,9 @@ class Neighbourhood:
 
     def scores(self, method: str, rows: Labels, labels: Labels, classes: int, of: Labels) -> Floats:
         """Logits `(M, C)` of the clips `of` `(M,)`, from labelled rows."""
-        return np.asarray(self.cosines(method)[of] @ self.weights(method, rows, labels, classes), dtype=np.float64)
+        return np.asarray(
+            self.cosines(method)[of] @ self.weights(method, rows, labels, classes), dtype=np.float64
+        )
 
     def head(self, method: str, rows: Labels, labels: Labels, classes: int) -> Head:
         """The classifier that reads new vectors."""
@@ -251,7 +268,9 @@ def graph(cosines: Vectors, groups: Groups | None = None) -> object:
 
 
 def spread_labels(links: object, rows: Labels, labels: Labels, classes: int) -> Floats:
-    """Soft labels of all clips `(N, C)`, F ← α S F + (1 − α) Y with classes evened; what no label reaches is even."""
+    """Soft labels of all clips `(N, C)`, F ← α S F + (1 − α) Y with classes evened; what no label reaches is
+    even.
+    """
     given = np.zeros((links.shape[0], classes))  # type: ignore[attr-defined]
     given[rows, labels] = 1
     found = given
@@ -270,8 +289,12 @@ def allowed_methods(clips: int, classes: int, methods: Sequence[str] = METHODS) 
     return tuple(method for method in methods if method == "spread" or not scarce)
 
 
-def better_by_more_than_noise(right: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_], groups: Groups) -> bool:
-    """Whether the first is right more often than the other by more than a standard error of the difference, by groups."""
+def better_by_more_than_noise(
+    right: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_], groups: Groups
+) -> bool:
+    """Whether the first is right more often than the other by more than a standard error of the difference,
+    by groups.
+    """
     gaps = right.astype(float) - other
     sums = np.bincount(np.unique(groups, return_inverse=True)[1], gaps - gaps.mean())
     number = len(sums)

@@ -56,8 +56,8 @@ def agreement(
 ) -> Agreement:
     """Compare two accounts of the same recordings: a person and a model, or two people.
 
-    Cohen's kappa and confusion of short bins of time, F1 of bouts, errors of their boundaries, and the intraclass
-    correlation of durations. Recordings are matched by name without endings.
+    Cohen's kappa and confusion of short bins of time, F1 of bouts, errors of their boundaries, and the
+    intraclass correlation of durations. Recordings are matched by name without endings.
 
     Parameters
     ----------
@@ -87,7 +87,9 @@ def agreement(
     1.0
     """
     one, two = read_matched(first), read_matched(second)
-    measured, notes = compare_accounts(one, two, bin_width=bin_width, overlap=overlap, gap=gap, shortest=shortest)
+    measured, notes = compare_accounts(
+        one, two, bin_width=bin_width, overlap=overlap, gap=gap, shortest=shortest
+    )
     for sentence in notes:
         warnings.warn(sentence, stacklevel=2)
     return Agreement(rounded(measured), one, two)
@@ -102,7 +104,8 @@ def compare_accounts(
     gap: float = 0.0,
     shortest: float = 0.0,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Cohen's kappa, bout F1, boundary error, confusion and ICC of durations; and sentences about what has no partner.
+    """Cohen's kappa, bout F1, boundary error, confusion and ICC of durations; and sentences about what has no
+    partner.
 
     Parameters
     ----------
@@ -112,7 +115,8 @@ def compare_accounts(
     """
     if bin_width <= 0 or not 0 < overlap <= 1:
         raise InputError(
-            f"bins of {bin_width:g} s and an overlap of {overlap:g} cannot be used; give more than 0, overlap up to 1"
+            f"bins of {bin_width:g} s and an overlap of {overlap:g} cannot be used; give more than 0, overlap"
+            " up to 1"
         )
     second, missed, _ = second.matched(sorted({event.recording for event in first}))
     ends = first.ends
@@ -148,7 +152,9 @@ def compare_accounts(
             }
             for row, (_, _, key) in zip(bins, pairs)
         ],
-        "labels": [_label_row(label, codes, labels.index(label), matches[label], pairs) for label in movements],
+        "labels": [
+            _label_row(label, codes, labels.index(label), matches[label], pairs) for label in movements
+        ],
         "confusion": {"labels": names, "seconds": confusion.tolist()},
     }, notes
 
@@ -180,7 +186,8 @@ def _nameless(tiers: Tiers) -> Tiers:
     for (recording, subject), events in tiers.items():
         if (recording, "") in result:
             raise InputError(
-                f"recording '{recording}' has several subjects that are not named alike in both accounts; rename them"
+                f"recording '{recording}' has several subjects that are not named alike in both accounts;"
+                " rename them"
             )
         result[recording, ""] = [replace(event, subject="") for event in events] if subject else events
     return result
@@ -210,7 +217,9 @@ def kappa(one: npt.ArrayLike, two: npt.ArrayLike) -> float | None:
 
 
 def _matched(one: Sequence[Event], two: Sequence[Event], label: str, overlap: float) -> Matches:
-    """Bouts of a label in both accounts, and the pairs that are the same, so that as much as possible overlaps."""
+    """Bouts of a label in both accounts, and the pairs that are the same, so that as much as possible
+    overlaps.
+    """
     from scipy.optimize import linear_sum_assignment
 
     mine, others = ([e for e in events if e.label == label] for events in (one, two))
@@ -221,7 +230,11 @@ def _matched(one: Sequence[Event], two: Sequence[Event], label: str, overlap: fl
     union = np.maximum(a[:, None, 1], b[None, :, 1]) - np.minimum(a[:, None, 0], b[None, :, 0])
     share = np.where(common > 0, common / union, 0.0)
     rows, columns = linear_sum_assignment(-np.where(share >= overlap, share, 0.0))
-    return len(mine), len(others), [(mine[r], others[c]) for r, c in zip(rows, columns) if share[r, c] >= overlap]
+    return (
+        len(mine),
+        len(others),
+        [(mine[r], others[c]) for r, c in zip(rows, columns) if share[r, c] >= overlap],
+    )
 
 
 def _label_row(
@@ -233,8 +246,12 @@ def _label_row(
 ) -> dict[str, Any]:
     count, other_count = sum(row[0] for row in matches), sum(row[1] for row in matches)
     same = [pair for _, _, pairs_ in matches for pair in pairs_]
-    starts, stops = (np.array([getattr(b, end) - getattr(a, end) for a, b in same]) for end in ("start", "stop"))
-    totals = np.array([[sum(e.duration for e in events if e.label == label) for events in row[:2]] for row in pairs])
+    starts, stops = (
+        np.array([getattr(b, end) - getattr(a, end) for a, b in same]) for end in ("start", "stop")
+    )
+    totals = np.array(
+        [[sum(e.duration for e in events if e.label == label) for events in row[:2]] for row in pairs]
+    )
     return {
         "label": label,
         "kappa": kappa(codes[0] == place, codes[1] == place),
@@ -253,7 +270,8 @@ def _label_row(
 
 
 def icc(values: npt.ArrayLike) -> float | None:
-    """Intraclass correlation ICC(2,1) of `(targets, raters)`: absolute agreement of single raters; None where undefined.
+    """Intraclass correlation ICC(2,1) of `(targets, raters)`: absolute agreement of single raters; None where
+    undefined.
 
     Two-way random effects after Shrout and Fleiss (1979).
     """

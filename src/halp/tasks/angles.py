@@ -1,8 +1,9 @@
 """Joint angles by name: ranges, angular velocity and left–right asymmetry.
 
-Convention: an angle is the interior angle between two bones at a joint, 0 to 180 degrees, 180 where the limb is straight; it
-has no sign and no plane. Flexion in clinical terms is 180 minus it. In two dimensions it is the angle of the projection onto
-the image, which equals the angle only where the limb moves in the image plane.
+Convention: an angle is the interior angle between two bones at a joint, 0 to 180 degrees, 180 where the limb
+is straight; it has no sign and no plane. Flexion in clinical terms is 180 minus it. In two dimensions it is
+the angle of the projection onto the image, which equals the angle only where the limb moves in the image
+plane.
 """
 
 from __future__ import annotations
@@ -81,14 +82,16 @@ def joint_angles(joints: Floats, topology: Topology) -> dict[str, Floats]:
     triples = angle_joints(topology)
     if not triples:
         raise InputError(
-            f"topology '{topology.name}' has no joints that make an angle, such as hip, knee and ankle of one side; "
-            "name its joints with --topology"
+            f"topology '{topology.name}' has no joints that make an angle, such as hip, knee and ankle of one"
+            " side; name its joints with --topology"
         )
     return {name: interior_angle(*(joints[:, joint] for joint in triple)) for name, triple in triples.items()}
 
 
 def angular_velocity(angle: Floats, fps: float) -> Floats:
-    """Degrees per second `(T,)`: slopes of parabolas fitted over 0.2 seconds (Savitzky–Golay); NaN in gaps."""
+    """Degrees per second `(T,)`: slopes of parabolas fitted over 0.2 seconds (Savitzky–Golay); NaN in
+    gaps.
+    """
     velocity = np.full(len(angle), np.nan)
     for run in np.ma.clump_unmasked(np.ma.masked_invalid(angle)):  # nobody may be seen for a while
         if run.stop - run.start >= _SMOOTHING * fps or run.stop - run.start == len(angle):
@@ -132,7 +135,9 @@ class Angles:
 
     def events(self) -> Events:
         """The time that each person was observed."""
-        spans = ((poses, float(poses.times[0]), float(poses.times[-1]) + 1 / poses.fps) for poses in self.people)
+        spans = (
+            (poses, float(poses.times[0]), float(poses.times[-1]) + 1 / poses.fps) for poses in self.people
+        )
         return Events([Event(p.recording, start, stop, "", p.subject, "model") for p, start, stop in spans])
 
 
@@ -145,16 +150,17 @@ def angles(
 ) -> Angles:
     """Joint angles of recordings: ranges, velocities and left-right asymmetry, and every angle over time.
 
-    Interior angles lie between two bones, 0 to 180 degrees, 180 where the limb is straight. Clinical ones are 0 if the body
-    stands upright and have a sign: flexion, dorsiflexion, abduction and lean forward are positive. Any topology that has the
-    joints. Angles are not smoothed; velocities are slopes over 0.2 s.
+    Interior angles lie between two bones, 0 to 180 degrees, 180 where the limb is straight. Clinical ones are
+    0 if the body stands upright and have a sign: flexion, dorsiflexion, abduction and lean forward are
+    positive. Any topology that has the joints. Angles are not smoothed; velocities are slopes over 0.2 s.
 
     Parameters
     ----------
     source : source
         A store, recordings of any format, or arrays.
     convention : str
-        `interior`, or `clinical` (knee_flexion, ankle_dorsiflexion, trunk_flexion, pelvis_obliquity and others).
+        `interior`, or `clinical` (knee_flexion, ankle_dorsiflexion, trunk_flexion, pelvis_obliquity and
+        others).
     reading, **keywords
         How recordings are read: a `halp.Reading`, or its fields.
 
@@ -173,22 +179,26 @@ def angles(
     people = list(read_poses(source, reading, **keywords))
     if any(poses.topology.dimensions == 2 for poses in people):
         warnings.warn(FLAT, stacklevel=2)
-    answer = Angles(people, source_name(source), check_choice("convention", convention, ("interior", "clinical")))
+    answer = Angles(
+        people, source_name(source), check_choice("convention", convention, ("interior", "clinical"))
+    )
     fast = [row for row in answer.to_json() if row["outliers"]]
     if fast:
         more = f", and {len(fast) - 1} more angles do" if len(fast) > 1 else ""
         warnings.warn(
-            f"{fast[0]['angle']} of '{fast[0]['recording']}' changes faster than {FASTEST:,.0f} °/s in {fast[0]['outliers']} "
-            f"frames{more}: probably tracking errors",
+            f"{fast[0]['angle']} of '{fast[0]['recording']}' changes faster than {FASTEST:,.0f} °/s in"
+            f" {fast[0]['outliers']} frames{more}: probably tracking errors",
             stacklevel=2,
         )
     return answer
 
 
 def angle_rows(poses: Poses) -> list[dict[str, Any]]:
-    """A row per angle: smallest, largest, range, mean, fastest change; and how much the left side moves more than the right.
+    """A row per angle: smallest, largest, range, mean, fastest change; and how much the left side moves more
+    than the right.
 
-    `asymmetry` is 200 · (left − right) / (left + right) of the ranges, in per cent: 0 is alike, positive is more on the left.
+    `asymmetry` is 200 · (left − right) / (left + right) of the ranges, in per cent: 0 is alike, positive is
+    more on the left.
     `outliers` counts frames that change faster than 1,000 degrees per second.
     """
     return angle_table(poses, joint_angles(poses.joints, poses.topology))
@@ -233,7 +243,8 @@ def headed(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def angle_series(poses: Poses, more: Mapping[str, Floats] | None = None) -> list[dict[str, Any]]:
-    """A row per frame: `time_s`, every angle as `…_deg`, and every angular velocity as `…_deg_per_s`; None where missing.
+    """A row per frame: `time_s`, every angle as `…_deg`, and every angular velocity as `…_deg_per_s`; None
+    where missing.
 
     `more` has further angles by name, such as clinical ones.
     """

@@ -1,4 +1,6 @@
-"""How good a few-label classifier is: nested cross-validation with an interval, beside the raw coordinates, and over labels."""
+"""How good a few-label classifier is: nested cross-validation with an interval, beside the raw coordinates,
+and over labels.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _DRAWS, _FEW_DRAWS, _MANY = (
 
 @dataclass(frozen=True)
 class Score:
-    """Cross-validated accuracy with a 95 % interval, over this many recordings, and what all of them choose."""
+    """Cross-validated accuracy with a 95 % interval, over this many recordings, and what all of them
+    choose.
+    """
 
     accuracy: float
     low: float
@@ -34,7 +38,11 @@ class Score:
 
     @classmethod
     def of(
-        cls, right: npt.NDArray[np.bool_], recordings: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], chosen: str
+        cls,
+        right: npt.NDArray[np.bool_],
+        recordings: npt.NDArray[np.int64],
+        groups: npt.NDArray[np.int64],
+        chosen: str,
     ) -> Score:
         """The score of answers `(N,)` that are right or not."""
         interval = accuracy_interval(right, recordings, groups)
@@ -53,13 +61,15 @@ def assess(
     progress: bool = True,
     neighbourhood: Neighbourhood | None = None,
 ) -> dict[str, Any]:
-    """Cross-validate the encoder's vectors and the raw coordinates of the same clips, both chosen and tuned the same way.
+    """Cross-validate the encoder's vectors and the raw coordinates of the same clips, both chosen and tuned
+    the same way.
 
-    Raw coordinates share a unit and have one scale. The encoder's vectors may have a `neighbourhood`; held-out clips are
-    then among those without labels, as clips that will be classified are.
+    Raw coordinates share a unit and have one scale. The encoder's vectors may have a `neighbourhood`;
+    held-out clips are then among those without labels, as clips that will be classified are.
 
-    Plain data for `config.json`: the scores of `encoder` and `raw`, None where a class has one recording only, so that
-    nothing can be held out; `curve` maps the number of labelled recordings per class to the mean accuracies of both.
+    Plain data for `config.json`: the scores of `encoder` and `raw`, None where a class has one recording
+    only, so that nothing can be held out; `curve` maps the number of labelled recordings per class to the
+    mean accuracies of both.
     """
     splits = folds(labels, groups, seed)
     if not splits:
@@ -102,7 +112,12 @@ def cross_validate(
             guess = neighbourhood.scores(choice.method, train, labels[train], len(classes), test).argmax(1)
         else:
             fitted = fit_classifier(
-                *part, classes, groups=groups[train], kind=choice.candidate.kind, seed=seed, one_scale=one_scale
+                *part,
+                classes,
+                groups=groups[train],
+                kind=choice.candidate.kind,
+                seed=seed,
+                one_scale=one_scale,
             )
             guess = fitted.predict(vectors[test]).best
         right[test] = guess == labels[test]
@@ -121,7 +136,8 @@ def learning_curve(
     seed: int = 0,
     neighbourhood: Neighbourhood | None = None,
 ) -> dict[int, float]:
-    """Accuracy of a kind of classifier against labelled recordings per class: 1, 2, 4, …; mean over folds and draws.
+    """Accuracy of a kind of classifier against labelled recordings per class: 1, 2, 4, …; mean over folds and
+    draws.
 
     The vectors are standardised already.
     """

@@ -1,4 +1,6 @@
-"""Where up, forward and across are for a body in every frame: what gait, trunk and signed angles are measured against."""
+"""Where up, forward and across are for a body in every frame: what gait, trunk and signed angles are measured
+against.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,18 @@ from halp.skeleton import Topology
 from halp.tasks.pose_tracks import Floats, Poses, filled
 
 _SMOOTHING = 0.5  # seconds over which the direction of the body is averaged
-SLANTED = 25.0  # degrees between the body and the nearest axis of the coordinates, beyond which up is in doubt
+SLANTED = (
+    25.0  # degrees between the body and the nearest axis of the coordinates, beyond which up is in doubt
+)
 
 
 @dataclass(frozen=True)
 class BodyFrame:
-    """Unit vectors `(T, C)`: `up`, `forward` (where the body faces) and `right` (its own right; zero in two dimensions).
+    """Unit vectors `(T, C)`: `up`, `forward` (where the body faces) and `right` (its own right; zero in two
+    dimensions).
 
-    `slant` is the angle in degrees between the mean direction from ankles to shoulders and `up`: where it is large, the
-    camera is tilted or the person lies, and what refers to the vertical is in doubt.
+    `slant` is the angle in degrees between the mean direction from ankles to shoulders and `up`: where it is
+    large, the camera is tilted or the person lies, and what refers to the vertical is in doubt.
     """
 
     up: Floats
@@ -31,7 +36,8 @@ class BodyFrame:
 def body_frame(poses: Poses) -> BodyFrame:
     """Up is the axis of the coordinates that is nearest to the body's own; forward is across the hips.
 
-    In two dimensions the person is seen from the side, and faces the way the feet or the nose point, else the way it moves.
+    In two dimensions the person is seen from the side, and faces the way the feet or the nose point, else the
+    way it moves.
     """
     joints = filled(poses.joints)
     top, bottom = middle(joints, poses.topology, "shoulder"), middle(joints, poses.topology, "hip")
@@ -58,7 +64,11 @@ def body_frame(poses: Poses) -> BodyFrame:
 def middle(joints: Floats, topology: Topology, part: str) -> Floats:
     """The middle of a pair of joints `(T, C)`, or the joint in the middle of the body if there is no pair."""
     names = [name for name in (f"{part}_left", f"{part}_right") if name in topology.joints]
-    names = names if len(names) == 2 else [name for name in (f"{part}_center", *names) if name in topology.joints][:1]
+    names = (
+        names
+        if len(names) == 2
+        else [name for name in (f"{part}_center", *names) if name in topology.joints][:1]
+    )
     if not names:
         raise InputError(f"topology '{topology.name}' has no {part}s, which say where up and forward are")
     return np.asarray(joints[:, [topology.index(name) for name in names]].mean(axis=1))
@@ -78,7 +88,9 @@ def _pointing(joints: Floats, topology: Topology) -> list[Floats]:
 
 
 def _facing_sign(joints: Floats, topology: Topology, forward: Floats) -> float:
-    """−1 where feet and nose point against `forward`, as in left-handed coordinates or with sides exchanged."""
+    """−1 where feet and nose point against `forward`, as in left-handed coordinates or with sides
+    exchanged.
+    """
     votes = [np.sign(np.median((vector * forward).sum(1))) for vector in _pointing(joints, topology)]
     return -1.0 if sum(votes) < 0 else 1.0
 

@@ -1,4 +1,6 @@
-"""Bouts: merged events of one person in one recording, with the time that was observed; measures, and what follows what."""
+"""Bouts: merged events of one person in one recording, with the time that was observed; measures, and what
+follows what.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from halp.core.progress import Bar
 from halp.data.spans import UNSEEN, Event, Events
 
 Floats = npt.NDArray[np.float64]
-ORDERS, FEWEST_ORDERS = 40_000_000, 199  # bouts in all random orders together, and orders that are drawn at least
+ORDERS, FEWEST_ORDERS = (
+    40_000_000,
+    199,
+)  # bouts in all random orders together, and orders that are drawn at least
 BLOCK = 4_000_000  # bouts that are shuffled together
 
 
@@ -54,7 +59,9 @@ def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None
             bouts = [e for e in cut if e.subject == subject and e.label not in ("", *UNSEEN)]
             absent = [e for e in cut if e.label in UNSEEN and e.subject in ("", subject)]
             tiers.append(
-                Bouts(recording, subject, sorted(bouts, key=lambda e: e.start), absent, start, max(end, start))
+                Bouts(
+                    recording, subject, sorted(bouts, key=lambda e: e.start), absent, start, max(end, start)
+                )
             )
     return tiers
 
@@ -88,7 +95,8 @@ def covered(spans: Sequence[tuple[float, float]], times: npt.ArrayLike) -> Float
 def measures(
     durations: Sequence[float], starts: Sequence[float], observed: float, begin: float = 0.0
 ) -> dict[str, Any]:
-    """Count, total, mean, median, latency, share of the observed time, and rate per minute; None where undefined.
+    """Count, total, mean, median, latency, share of the observed time, and rate per minute; None where
+    undefined.
 
     >>> measures([2.0, 4.0], [1.0, 6.0], observed=12.0)["share"]
     0.5
@@ -106,13 +114,18 @@ def measures(
 
 
 def transitions(
-    tiers: Sequence[Bouts], labels: Sequence[str], *, resamples: int = 999, seed: int = 0, progress: bool = False
+    tiers: Sequence[Bouts],
+    labels: Sequence[str],
+    *,
+    resamples: int = 999,
+    seed: int = 0,
+    progress: bool = False,
 ) -> list[dict[str, Any]]:
     """How often which label follows which, how likely that is, and how often it would by chance.
 
-    Chance: bouts of every recording in another order, the same label twice in a row only where the recording has that. A
-    time without anybody ends a sequence. `p` is two-sided, `p_corrected` after Benjamini and Hochberg over all pairs. Of
-    many bouts fewer orders are drawn than `resamples`, never fewer than 199.
+    Chance: bouts of every recording in another order, the same label twice in a row only where the recording
+    has that. A time without anybody ends a sequence. `p` is two-sided, `p_corrected` after Benjamini and
+    Hochberg over all pairs. Of many bouts fewer orders are drawn than `resamples`, never fewer than 199.
     """
     place = {label: number for number, label in enumerate(labels)}
     sequences = [part for tier in tiers for part in _sequences(tier, place) if len(part) > 1]
@@ -164,11 +177,17 @@ def _pairs(sequences: npt.NDArray[np.int64], size: int) -> Floats:
     """Counts `(R, size, size)` of what follows what in sequences `(R, n)`."""
     codes = sequences[:, :-1] * size + sequences[:, 1:]
     rows = np.arange(len(codes))[:, None] * size * size
-    return np.bincount((codes + rows).ravel(), minlength=len(codes) * size * size).reshape(-1, size, size).astype(float)
+    return (
+        np.bincount((codes + rows).ravel(), minlength=len(codes) * size * size)
+        .reshape(-1, size, size)
+        .astype(float)
+    )
 
 
 def _shuffled(part: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """`count` random orders of a sequence; without a label twice in a row where the sequence has none, by many swaps."""
+    """`count` random orders of a sequence; without a label twice in a row where the sequence has none, by
+    many swaps.
+    """
     rows = np.tile(part, (count, 1))
     if (part[1:] == part[:-1]).any():
         return rng.permuted(rows, axis=1)
@@ -180,7 +199,9 @@ def _shuffled(part: npt.NDArray[np.int64], count: int, rng: np.random.Generator)
         padded[chain, i], padded[chain, j] = other, one
         clash = np.zeros(count, dtype=bool)
         for at in (i, j):
-            clash |= (padded[chain, at] == padded[chain, at - 1]) | (padded[chain, at] == padded[chain, at + 1])
+            clash |= (padded[chain, at] == padded[chain, at - 1]) | (
+                padded[chain, at] == padded[chain, at + 1]
+            )
         padded[chain[clash], i[clash]], padded[chain[clash], j[clash]] = one[clash], other[clash]
     return padded[:, 1:-1]
 

@@ -1,4 +1,6 @@
-"""The few-label classifier: choose a head by cross-validation, calibrate it, and know when nothing fits; intervals."""
+"""The few-label classifier: choose a head by cross-validation, calibrate it, and know when nothing fits;
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,12 @@ Floats = npt.NDArray[np.float64]
 Folds = list[tuple[Labels, Labels]]
 PLAIN, ADAPTED = "plain", Candidate("adapted")
 Reject = float | str | None  # a rate, "auto" for that of the model, "none" or None for never
-REJECTION_RATE = 0.05  # share of the labelled clips, each against other people, that may be called unlike everything
+REJECTION_RATE = (
+    0.05  # share of the labelled clips, each against other people, that may be called unlike everything
+)
 FOLDS = 5
 _BLOCK = 4096
-TUNED = (
-    500  # labelled vectors that kind and setting are chosen with; more are sampled, and then no neighbourhood is used
-)
+TUNED = 500  # labelled vectors that kind and setting are chosen with; more are sampled, and then no neighbourhood is used
 _MANY = 200  # labelled vectors of which three folds tell enough
 _BANK = 3000  # labelled vectors that are kept to compare with; more are sampled
 _FITTED, _LARGEST = 20_000, 50_000_000  # labelled vectors, and numbers in them, that a head is fitted on
@@ -39,8 +41,8 @@ _FITTED, _LARGEST = 20_000, 50_000_000  # labelled vectors, and numbers in them,
 
 @dataclass(frozen=True)
 class Prediction:
-    """For every vector the probabilities of the classes `(N, C)`, its similarity to the nearest labelled one, and whether
-    that is too small for any of the classes."""
+    """For every vector the probabilities of the classes `(N, C)`, its similarity to the nearest labelled one,
+    and whether that is too small for any of the classes."""
 
     probabilities: Floats
     similarity: Floats
@@ -59,8 +61,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A head with its temperature, the similarities of labelled vectors to their nearest of another group, sorted, and the
-    share of them that may be rejected (None: the labels cannot tell what is unlike them)."""
+    """A head with its temperature, the similarities of labelled vectors to their nearest of another group,
+    sorted, and the share of them that may be rejected (None: the labels cannot tell what is unlike them)."""
 
     head: Head
     classes: tuple[str, ...]
@@ -105,10 +107,11 @@ def fit_classifier(
     one_scale: bool = False,
     neighbourhood: Neighbourhood | None = None,
 ) -> Classifier:
-    """Fit on labelled vectors `(N, F)`; vectors of one group (recording or person) stay on one side of every fold.
+    """Fit on labelled vectors `(N, F)`; vectors of one group (recording or person) stay on one side of every
+    fold.
 
-    `one_scale`: the columns share a unit, as raw coordinates do. A `neighbourhood` of these vectors, in their order, and of
-    others without labels lets the kinds `auto` and `adapted` use them.
+    `one_scale`: the columns share a unit, as raw coordinates do. A `neighbourhood` of these vectors, in their
+    order, and of others without labels lets the kinds `auto` and `adapted` use them.
     """
     vectors, labels = np.asarray(vectors, dtype=np.float32), np.asarray(labels, dtype=np.int64)
     groups = np.arange(len(labels)) if groups is None else np.asarray(groups, dtype=np.int64)
@@ -133,7 +136,9 @@ def fit_classifier(
 
 @dataclass(frozen=True)
 class Choice:
-    """What cross-validation chose: `plain` with a candidate, or a method of `halp.tasks.adapt`; and the temperature."""
+    """What cross-validation chose: `plain` with a candidate, or a method of `halp.tasks.adapt`; and the
+    temperature.
+    """
 
     method: str
     candidate: Candidate
@@ -156,12 +161,12 @@ def choose(
 ) -> Choice:
     """The candidate that is right most often on held-out folds, and the temperature of its held-out logits.
 
-    Classes count alike, however many labels each has: labels are given where it is easy or where the model is unsure, so
-    their shares are not those of the recordings. If no fold can be made (a class with one recording only), the first
-    candidate and the temperature 1.
+    Classes count alike, however many labels each has: labels are given where it is easy or where the model is
+    unsure, so their shares are not those of the recordings. If no fold can be made (a class with one
+    recording only), the first candidate and the temperature 1.
 
-    With a `neighbourhood`, of which the vectors are the `rows`, the first method that it bears is taken, unless another one
-    or `plain` is right more often by more than a standard error.
+    With a `neighbourhood`, of which the vectors are the `rows`, the first method that it bears is taken,
+    unless another one or `plain` is right more often by more than a standard error.
     """
     splits = folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
     held = np.concatenate([test for _, test in splits]) if splits else np.zeros(0, dtype=np.int64)
@@ -180,7 +185,10 @@ def choose(
         return Choice(methods[0], ADAPTED)
     found = {
         method: np.concatenate(
-            [neighbourhood.scores(method, rows[train], labels[train], classes, rows[test]) for train, test in splits]
+            [
+                neighbourhood.scores(method, rows[train], labels[train], classes, rows[test])
+                for train, test in splits
+            ]
         )
         for method in methods
     }
@@ -217,7 +225,8 @@ def _balanced(scores: Floats, labels: Labels, classes: int) -> float:
 
 
 def folds(labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0, most: int = FOLDS) -> Folds:
-    """Training and test rows of up to `most` folds, stratified by class, groups kept together; none where that is impossible.
+    """Training and test rows of up to `most` folds, stratified by class, groups kept together; none where
+    that is impossible.
 
     A class needs two groups at least: with one, the fold that tests it could not have learned it.
     """
@@ -247,7 +256,9 @@ def sample_rows(labels: Labels, groups: npt.NDArray[np.int64], most: int, seed: 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A row to label, with how unsure the classifier is (0 … 1) and how unlike it is to what is labelled or chosen (0 … 2)."""
+    """A row to label, with how unsure the classifier is (0 … 1) and how unlike it is to what is labelled or
+    chosen (0 … 2).
+    """
 
     row: int
     uncertainty: float
@@ -255,9 +266,11 @@ class Suggestion:
 
 
 def suggest(classifier: Classifier, vectors: Vectors, count: int) -> list[Suggestion]:
-    """Greedily `count` rows of the largest uncertainty × distance; each choice counts as labelled for the next.
+    """Greedily `count` rows of the largest uncertainty × distance; each choice counts as labelled for the
+    next.
 
-    Uncertainty is the entropy of the probabilities over its largest value; what is unlike everything has its distance.
+    Uncertainty is the entropy of the probabilities over its largest value; what is unlike everything has its
+    distance.
     """
     from scipy.stats import entropy
 
@@ -281,8 +294,10 @@ def suggest(classifier: Classifier, vectors: Vectors, count: int) -> list[Sugges
 def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
     """The temperature at which held-out logits `(N, C)` have the smallest cross entropy.
 
-    The wanted probability of the right class is (n + 1) / (n + 2) with n held-out answers, and what is left is shared by the
-    others: a handful of right answers is no evidence for certainty. A single answer may still be surer than that.
+    The wanted probability of the right class is (n + 1) / (n + 2) with n held-out answers, and what is left
+    is shared by the
+    others: a handful of right answers is no evidence for certainty. A single answer may still be surer than
+        that.
     """
     from scipy.optimize import minimize_scalar
     from scipy.special import log_softmax
@@ -300,7 +315,9 @@ def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
 
 
 def nearest_similarities(directions: npt.NDArray[np.float32], groups: npt.NDArray[np.int64]) -> Floats:
-    """Of every labelled vector that has one: its similarity to the nearest of another group (recording or person), sorted."""
+    """Of every labelled vector that has one: its similarity to the nearest of another group (recording or
+    person), sorted.
+    """
     similarities = directions @ directions.T
     similarities[groups[:, None] == groups[None]] = -np.inf
     nearest = similarities.max(1, initial=-np.inf).astype(np.float64)
@@ -322,14 +339,18 @@ def check_rejection(rate: Reject) -> Reject:
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < 1:
-        raise InputError(f"a rejection rate of {rate} is not possible; give a share in [0, 1), such as 0.05, or none")
+        raise InputError(
+            f"a rejection rate of {rate} is not possible; give a share in [0, 1), such as 0.05, or none"
+        )
     return number
 
 
 def rejection_threshold(similarities: Floats, rate: float) -> float:
-    """The similarity below which a vector is rejected, so that of vectors like the labelled ones `rate` at most are.
+    """The similarity below which a vector is rejected, so that of vectors like the labelled ones `rate` at
+    most are.
 
-    The k-th smallest of n similarities, k = ⌊(n + 1) · rate⌋ (conformal prediction); −inf where n is too small for the rate.
+    The k-th smallest of n similarities, k = ⌊(n + 1) · rate⌋ (conformal prediction); −inf where n is too
+    small for the rate.
 
     >>> rejection_threshold(np.array([0.9, 0.8, 0.7, 0.6]), 0.4)
     0.7
@@ -345,8 +366,9 @@ def accuracy_interval(
 ) -> tuple[float, float]:
     """A 95 % interval of the accuracy of answers `(N,)`: the wider of two.
 
-    Wilson's interval, where the windows of a recording count once; and the accuracy ± t standard errors, where answers of
-    one group (a person) go together: s² = G / (G − 1) · Σ_g (Σ_{i in g} (right_i − accuracy))² / N².
+    Wilson's interval, where the windows of a recording count once; and the accuracy ± t standard errors,
+    where answers of one group (a person) go together: s² = G / (G − 1) · Σ_g (Σ_{i in g} (right_i −
+    accuracy))² / N².
     """
     from scipy.stats import t
 

@@ -45,7 +45,9 @@ from halp.tasks.segments import SEEN, Predictions, predicted
 
 @dataclass(frozen=True)
 class Labelling:
-    """Classes of labelled rows, 0 … C − 1; rows of one group (person or recording) are not independent of each other."""
+    """Classes of labelled rows, 0 … C − 1; rows of one group (person or recording) are not independent of
+    each other.
+    """
 
     labels: Labels
     classes: tuple[str, ...]
@@ -72,7 +74,8 @@ def fit(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Model:
-    """Fit a classifier on labelled recordings and cross-validate it beside the raw coordinates of the same clips.
+    """Fit a classifier on labelled recordings and cross-validate it beside the raw coordinates of the same
+    clips.
 
     Parameters
     ----------
@@ -81,23 +84,23 @@ def fit(
     labelled
         A store, or recordings in a folder for each class, of any kind that `halp.open_source` takes.
     unlabelled
-        Further recordings without labels, opened with the same options. With them, and with recordings of `labelled` that have
-        no label, few labels go further (see `halp.tasks.adapt`).
+        Further recordings without labels, opened with the same options. With them, and with recordings of
+        `labelled` that have no label, few labels go further (see `halp.tasks.adapt`).
     kind
         linear, knn, prototypes, adapted (uses clips without labels), or auto to choose by cross-validation.
     sides
-        Whether left and right matter to your classes: matter, soft (less), or same (either hand will do). The last two encode
-        every clip twice.
+        Whether left and right matter to your classes: matter, soft (less), or same (either hand will do). The
+        last two encode every clip twice.
     rejection_rate
-        Share of the known clips that may be rejected; None for no rejection. It is off where the labelled clips are not of
-        several known persons, for nothing then tells how unlike another person may be.
+        Share of the known clips that may be rejected; None for no rejection. It is off where the labelled
+        clips are not of several known persons, for nothing then tells how unlike another person may be.
     seed
         Of the folds.
     progress
         Whether progress is shown.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
-        pattern).
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format,
+        options, labels, pattern).
 
     Returns
     -------
@@ -134,12 +137,20 @@ def fit(
     part = vectors[rows], raw, labels[rows], groups[rows]
     with threadpool_limits(1):  # on products this small, further threads only wait for each other
         classifier = fit_classifier(
-            vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, neighbourhood=near, **how
+            vectors,
+            labels,
+            data.classes,
+            groups=groups,
+            rejection_rate=rejection_rate,
+            neighbourhood=near,
+            **how,
         )
         assessment = assess(*part, data.recordings[rows], progress=progress, neighbourhood=near, **how)
     clips = 0 if near is None else len(near) - len(labels)
     facts = {**assessment, "grouped_by": data.grouped_by, "unlabelled": clips}
-    return Model(encoder, disable_unreliable_rejection(classifier, data.grouped_by), source.cutting, facts, data.counts)
+    return Model(
+        encoder, disable_unreliable_rejection(classifier, data.grouped_by), source.cutting, facts, data.counts
+    )
 
 
 def _as_read(source: Source, reading: Reading) -> Reading:
@@ -161,8 +172,8 @@ def _neighbourhood(
     if kind not in ("auto", "adapted") or not further or len(vectors) > TUNED:
         if kind == "adapted":
             raise InputError(
-                f"kind 'adapted' needs clips without labels and at most {TUNED} labelled ones; name recordings with "
-                "--unlabelled SOURCE, or choose --kind auto"
+                f"kind 'adapted' needs clips without labels and at most {TUNED} labelled ones; name"
+                " recordings with --unlabelled SOURCE, or choose --kind auto"
             )
         return None
     room, found, groups = MOST_NEAR - len(vectors), [], [source.rows["recording"]]
@@ -184,8 +195,8 @@ def labelled_rows(source: Source) -> Source:
     known = source.labels >= 0
     if not known.any():
         raise InputError(
-            "no labelled recording was found; put recordings into a folder for each class, or name the classes in a table: "
-            "--labels labels.csv with the columns name and label"
+            "no labelled recording was found; put recordings into a folder for each class, or name the"
+            " classes in a table: --labels labels.csv with the columns name and label"
         )
     return source.only(known)
 
@@ -196,8 +207,8 @@ def check_classes(source: Source) -> None:
     if len(classes) < 2:
         name = f"'{source.class_names[classes[0]]}'" if len(source.class_names) > classes[0] else "one class"
         raise InputError(
-            f"all labels are {name}, and one class cannot be told from anything else; label some other movements as well, "
-            "with a name such as 'other', or find more of this one with `halp search`"
+            f"all labels are {name}, and one class cannot be told from anything else; label some other"
+            " movements as well, with a name such as 'other', or find more of this one with `halp search`"
         )
 
 
@@ -217,7 +228,9 @@ def group_clips(
 ) -> tuple[npt.NDArray[np.int64], str]:
     """Persons where everybody is known and no class has one person only; recordings otherwise."""
     people = np.unique(subjects, return_inverse=True)[1].astype(np.int64)
-    known = min(subjects) >= 0 and all(len(np.unique(people[labels == label])) > 1 for label in np.unique(labels))
+    known = min(subjects) >= 0 and all(
+        len(np.unique(people[labels == label])) > 1 for label in np.unique(labels)
+    )
     if known:
         return people, "person"
     return recordings, "recording"
@@ -239,7 +252,8 @@ def predict(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Predictions:
-    """The class of every clip or window of a source in its order; recordings are cut as for fitting unless told otherwise.
+    """The class of every clip or window of a source in its order; recordings are cut as for fitting unless
+    told otherwise.
 
     Parameters
     ----------
@@ -252,13 +266,14 @@ def predict(
     cache, progress
         See `halp.embed_table`.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
-        pattern).
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format,
+        options, labels, pattern).
 
     Returns
     -------
     Predictions
-        A sequence of events: the label, the probability as score, and in `more` the best class and whether it is rejected.
+        A sequence of events: the label, the probability as score, and in `more` the best class and whether it
+        is rejected.
 
     Examples
     --------
@@ -290,20 +305,22 @@ def window_settings(model: Model, asked: WindowSettings) -> WindowSettings:
 
 
 def notes(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> list[str]:
-    """Sentences about what an answer is worth: rejection that is off or not calibrated, windows unlike those of the fit."""
+    """Sentences about what an answer is worth: rejection that is off or not calibrated, windows unlike those
+    of the fit.
+    """
     sentences = []
     classifier = model.classifier
     rate = classifier.rejection_rate if check_rejection(reject) == "auto" else check_rejection(reject)
     if reject == "auto" and rate is None:
         sentences.append(
-            "rejection is off, since the labelled clips are not of several known persons and do not tell how unlike them "
-            "another person may be; name people with a column subject in --labels or {subject} in --pattern, or force it "
-            "with --reject 0.05"
+            "rejection is off, since the labelled clips are not of several known persons and do not tell how"
+            " unlike them another person may be; name people with a column subject in --labels or {subject}"
+            " in --pattern, or force it with --reject 0.05"
         )
     elif rate and not np.isfinite(classifier.threshold(reject)):
         sentences.append(
-            f"nothing is rejected, since {len(classifier.similarities)} labelled clips do not tell which are the most "
-            f"unlike {float(rate):.0%} of them; label more, or raise --reject"
+            f"nothing is rejected, since {len(classifier.similarities)} labelled clips do not tell which are"
+            f" the most unlike {float(rate):.0%} of them; label more, or raise --reject"
         )
     widths = model.cutting.window, cutting.window
     if widths[0] != widths[1]:
@@ -342,9 +359,15 @@ def predict_table(
 
 
 def answers(
-    model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings, reject: Reject = "auto"
+    model: Model,
+    table: FeatureTable,
+    prediction: Prediction,
+    cutting: WindowSettings,
+    reject: Reject = "auto",
 ) -> Predictions:
-    """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no class."""
+    """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no
+    class.
+    """
     can_reject = model.classifier.can_reject(reject)
     classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
     somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN

@@ -1,8 +1,9 @@
 """Angles in clinical conventions: zero if the body stands upright with hanging arms, with a sign and a plane.
 
-They are computed from joint centres, not from the anatomical axes of segments, so they approximate the angles of the joint
-coordinate systems that the International Society of Biomechanics (ISB) recommends; `isb` names the one each comes near to.
-Flexion, dorsiflexion, abduction and lean forward are positive. Planes are those of the body in every frame, see
+They are computed from joint centres, not from the anatomical axes of segments, so they approximate the angles
+of the joint coordinate systems that the International Society of Biomechanics (ISB) recommends; `isb` names
+the one each comes near to. Flexion, dorsiflexion, abduction and lean forward are positive. Planes are those
+of the body in every frame, see
 `halp.tasks.body_frame`. Values are as recorded, without smoothing.
 """
 
@@ -20,16 +21,23 @@ from halp.tasks.angles import angle_table, interior_angle
 from halp.tasks.body_frame import BodyFrame, body_frame, middle
 from halp.tasks.pose_tracks import Floats, Poses
 
-SINGLE = "one recording does not tell the error of its extremes; `halp repetitions` and `halp curves` give intervals over cycles"
+SINGLE = (
+    "one recording does not tell the error of its extremes; `halp repetitions` and `halp curves` give"
+    " intervals over cycles"
+)
 SMOOTHING = "angles: none; velocities: Savitzky-Golay, second order, 0.2 s"
 
-Measure = Callable[[Poses, Any, str], Floats]  # a person, its `BodyFrame` (None for bends of limbs), and a side
+Measure = Callable[
+    [Poses, Any, str], Floats
+]  # a person, its `BodyFrame` (None for bends of limbs), and a side
 _PLANELESS = ("elbow_flexion", "knee_flexion")
 
 
 @dataclass(frozen=True)
 class ClinicalAngle:
-    """A clinical angle: joints it needs (without side), what zero and plus mean, and the angle of the ISB it comes near to."""
+    """A clinical angle: joints it needs (without side), what zero and plus mean, and the angle of the ISB it
+    comes near to.
+    """
 
     name: str
     needs: tuple[str, ...]
@@ -41,10 +49,14 @@ class ClinicalAngle:
 
 
 def clinical_angles(poses: Poses) -> dict[str, Floats]:
-    """All clinical angles that a person's joints give, in degrees `(T,)`, by name such as `knee_flexion_left`."""
+    """All clinical angles that a person's joints give, in degrees `(T,)`, by name such as
+    `knee_flexion_left`.
+    """
     topology, frame = poses.topology, None
     if {"hip_left", "hip_right"} <= set(topology.joints):
-        with suppress(InputError):  # without shoulders nothing tells where up is; bends of limbs do not need that
+        with suppress(
+            InputError
+        ):  # without shoulders nothing tells where up is; bends of limbs do not need that
             frame = body_frame(poses)
     result = {}
     for angle in ANGLES:
@@ -134,7 +146,9 @@ def _side_lean(poses: Poses, frame: BodyFrame, side: str) -> Floats:
 
 
 def _obliquity(poses: Poses, frame: BodyFrame, side: str) -> Floats:
-    across = poses.joints[:, poses.topology.index("hip_right")] - poses.joints[:, poses.topology.index("hip_left")]
+    across = (
+        poses.joints[:, poses.topology.index("hip_right")] - poses.joints[:, poses.topology.index("hip_left")]
+    )
     return -np.degrees(np.arctan2((across * frame.up).sum(1), np.abs((across * frame.right).sum(1))))
 
 
@@ -184,6 +198,12 @@ def clinical_rows(poses: Poses) -> list[dict[str, Any]]:
     rows = angle_table(poses, clinical_angles(poses))
     for row in rows:
         known = convention(row["angle"])
-        row |= {"unit": "deg", "zero": known.zero, "positive": known.positive, "isb": known.isb, "smoothing": SMOOTHING}
+        row |= {
+            "unit": "deg",
+            "zero": known.zero,
+            "positive": known.positive,
+            "isb": known.isb,
+            "smoothing": SMOOTHING,
+        }
         row |= {"interval": None, "interval_reason": SINGLE}
     return rows

@@ -1,4 +1,6 @@
-"""Groups without labels: k-means on the sphere of vectors, how many by the silhouette, and a typical clip of each."""
+"""Groups without labels: k-means on the sphere of vectors, how many by the silhouette, and a typical clip of
+each.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,11 @@ _SAMPLE = 1000  # vectors that the silhouette is computed with
 
 @dataclass(frozen=True)
 class Clusters:
-    """For every vector its group (the largest is 0), for every group the row of a typical clip; silhouette −1 … 1.
+    """For every vector its group (the largest is 0), for every group the row of a typical clip; silhouette −1
+    … 1.
 
-    `silhouettes` holds what each number of groups that was tried had; none were tried where the number was given.
+    `silhouettes` holds what each number of groups that was tried had; none were tried where the number was
+    given.
     """
 
     group: npt.NDArray[np.int64]
@@ -47,7 +51,8 @@ class Clusters:
 
     @property
     def suggested(self) -> int | None:
-        """The largest number of groups that are nearly as far apart as the best: at least 80 % of its silhouette.
+        """The largest number of groups that are nearly as far apart as the best: at least 80 % of its
+        silhouette.
 
         Groups that are furthest apart are often few and coarse, such as locomotion and everything else.
         """
@@ -100,7 +105,9 @@ class Clustering:
         return {
             "silhouette": round(self.clusters.silhouette, 6),
             "suggested": self.clusters.suggested,
-            "silhouettes": {str(count): round(value, 6) for count, value in self.clusters.silhouettes.items()},
+            "silhouettes": {
+                str(count): round(value, 6) for count, value in self.clusters.silhouettes.items()
+            },
             "groups": [
                 {
                     "group": number + 1,
@@ -160,15 +167,19 @@ def cluster(
     encoder, source = open_for(encoder, source, reading, **keywords)
     table = embed_table(encoder, source, compact=True, cache=cache, progress=progress)
     if len(table) < 2:
-        raise InputError("one clip cannot be grouped; give several recordings, or cut it with --window SECONDS")
+        raise InputError(
+            "one clip cannot be grouped; give several recordings, or cut it with --window SECONDS"
+        )
     vectors = fit_metric(table.vectors, table.recording, seed=seed)(table.vectors) if adapt else table.vectors
     return Clustering(table, group_vectors(vectors, groups, seed=seed), encoder, source)
 
 
 def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:
-    """Group vectors `(N, F)`, their mean taken out; without `groups` the number of the largest silhouette is taken.
+    """Group vectors `(N, F)`, their mean taken out; without `groups` the number of the largest silhouette is
+    taken.
 
-    Groups of more than 50,000 vectors are fitted to a sample of this many; the others go to the nearest centre, block by block.
+    Groups of more than 50,000 vectors are fitted to a sample of this many; the others go to the nearest
+    centre, block by block.
     """
     if groups is not None and not 1 <= groups <= len(vectors):
         raise InputError(f"{len(vectors)} clips cannot make {groups} groups; ask for 1 to {len(vectors)}")
@@ -206,14 +217,18 @@ def directions(
 ) -> npt.NDArray[np.float32]:
     """Unit vectors without the mean that all of them share; as they are where nothing else is left."""
     vectors = np.asarray(vectors, dtype=np.float32)
-    centred = vectors - (np.mean(vectors, axis=0, dtype=np.float64).astype(np.float32) if mean is None else mean)
+    centred = vectors - (
+        np.mean(vectors, axis=0, dtype=np.float64).astype(np.float32) if mean is None else mean
+    )
     flat = np.linalg.norm(centred, axis=1) < 1e-6
     centred[flat] = vectors[flat]
     return unit(centred)
 
 
 def _centres(rows: npt.NDArray[np.float32], groups: int, seed: int) -> npt.NDArray[np.float32]:
-    return kmeans(torch.from_numpy(rows), groups, generator=generator(seed, "clusters", groups), starts=3).numpy()
+    return kmeans(
+        torch.from_numpy(rows), groups, generator=generator(seed, "clusters", groups), starts=3
+    ).numpy()
 
 
 def _nearest(rows: npt.NDArray[np.float32], centres: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
@@ -221,7 +236,8 @@ def _nearest(rows: npt.NDArray[np.float32], centres: npt.NDArray[np.float32]) ->
 
 
 def silhouette(rows: npt.NDArray[np.float32], group: npt.NDArray[np.int64], *, seed: int = 0) -> float:
-    """Mean of (b − a) / max(a, b): a is the mean cosine distance to the own group, b to the nearest other one.
+    """Mean of (b − a) / max(a, b): a is the mean cosine distance to the own group, b to the nearest other
+    one.
 
     Of many rows a sample is taken. 0 for one group, and for a row that is alone in its own.
     """

@@ -1,4 +1,6 @@
-"""Two recordings compared: aligned in time by the encoder's view of each moment, then where they differ, frame and joint."""
+"""Two recordings compared: aligned in time by the encoder's view of each moment, then where they differ,
+frame and joint.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,17 @@ from halp.tasks.search import rows_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-# Rows and columns of a step; none stands still for longer than two moments, so that the slope stays between 1/3 and 3.
+# Rows and columns of a step; none stands still for longer than two moments, so that the slope stays between
+# 1/3 and 3.
 STEPS = ((1, 1), (1, 2), (2, 1), (1, 3), (3, 1))
 
 
 def align(cost: npt.NDArray[np.floating]) -> tuple[Ints, float]:
-    """The cheapest path through a cost matrix `(N, M)`: pairs `(L, 2)` and its mean cost per moment of the shorter side.
+    """The cheapest path through a cost matrix `(N, M)`: pairs `(L, 2)` and its mean cost per moment of the
+    shorter side.
 
-    Every moment of the shorter side is matched; the path may begin and end anywhere on the longer one. The slope is between
-    1/3 and 3. Of equal paths the one that is straighter, and then earlier, is taken.
+    Every moment of the shorter side is matched; the path may begin and end anywhere on the longer one. The
+    slope is between 1/3 and 3. Of equal paths the one that is straighter, and then earlier, is taken.
     """
     cost = np.asarray(cost, np.float64)
     if cost.ndim != 2 or 0 in cost.shape or not np.isfinite(cost).all():
@@ -47,7 +51,8 @@ def align(cost: npt.NDArray[np.floating]) -> tuple[Ints, float]:
 
 
 def accumulate(cost: Floats) -> tuple[Floats, npt.NDArray[np.int8]]:
-    """Cheapest cost `(N, M)` of a path that ends in each entry, and the step `(N, M)` that it ends with, row by row.
+    """Cheapest cost `(N, M)` of a path that ends in each entry, and the step `(N, M)` that it ends with, row
+    by row.
 
     A row counts once, whatever the step: where it is matched with several columns, by their mean.
     """
@@ -84,7 +89,9 @@ def _trace(total: Floats, taken: npt.NDArray[np.int8]) -> Ints:
     path: list[tuple[int, int]] = []
     while row >= 0:
         down, right = STEPS[taken[row, column]]
-        path += [(row - above, column) for above in range(down)] + [(row, column - left) for left in range(1, right)]
+        path += [(row - above, column) for above in range(down)] + [
+            (row, column - left) for left in range(1, right)
+        ]
         row, column = row - down, column - right
     return np.array(path[::-1], dtype=np.int64)
 
@@ -96,7 +103,8 @@ _SHORTEST = 3
 
 @dataclass(frozen=True)
 class Comparison:
-    """An alignment `(L, 2)` of frames, the cosine distance of each pair, and the distance of every joint `(L, V)`.
+    """An alignment `(L, 2)` of frames, the cosine distance of each pair, and the distance of every joint `(L,
+    V)`.
 
     Distances of joints are in mean bone lengths of the person, NaN if one of the two is missing.
     """
@@ -112,8 +120,8 @@ class Comparison:
     def stretches(self) -> list[Event]:
         """Where the two differ most, largest mean joint distance first: spans of the first recording.
 
-        The score is the difference in mean bone lengths; `more` names the joints that differ most and the span of the second
-        recording.
+        The score is the difference in mean bone lengths; `more` names the joints that differ most and the
+        span of the second recording.
         """
         return find_stretches(self)
 
@@ -167,21 +175,23 @@ def compare(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Comparison:
-    """Align two recordings and show where they differ; the shorter one is matched whole, the longer one where it fits.
+    """Align two recordings and show where they differ; the shorter one is matched whole, the longer one where
+    it fits.
 
     Parameters
     ----------
     encoder
         An encoder, or the path or name of one.
     first, second
-        Each an array `(T, V, C)` or `(T, P, V, C)`, a file with one recording, or the name of a recording of `source`.
+        Each an array `(T, V, C)` or `(T, P, V, C)`, a file with one recording, or the name of a recording of
+        `source`.
     source
         A store or recordings that hold both by name.
     progress
         Whether progress is shown.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields; `window` is the number of seconds around a moment that the
-        encoder looks at (default: a twelfth of the shorter recording).
+        How recordings are read: a `halp.Reading`, or its fields; `window` is the number of seconds around a
+        moment that the encoder looks at (default: a twelfth of the shorter recording).
 
     Returns
     -------
@@ -221,7 +231,9 @@ def compare_clips(
     cost = np.maximum(1 - rows[: len(vectors[0])].astype(np.float64) @ rows[len(vectors[0]) :].T, 0)
     path, _ = align(cost)
     pairs = _every_frame(path, steps, [len(clip.frames) for clip in clips])
-    distance = np.interp(np.linspace(0, 1, len(pairs)), np.linspace(0, 1, len(path)), cost[path[:, 0], path[:, 1]])
+    distance = np.interp(
+        np.linspace(0, 1, len(pairs)), np.linspace(0, 1, len(path)), cost[path[:, 0], path[:, 1]]
+    )
     joints = joint_distances(clips[0].frames, clips[1].frames, pairs, encoder.topology)
     return Comparison(clips[0], clips[1], pairs, distance, joints, encoder.topology)
 
@@ -242,12 +254,15 @@ def _read_one(encoder: PretrainedEncoder, given: Any, source: Source | None, rea
     opened = open_for(encoder, given, reading)[1]
     if len(opened) != 1:
         raise InputError(
-            f"'{given}' holds {len(opened)} recordings; compare takes one: name a file, or use --in with names"
+            f"'{given}' holds {len(opened)} recordings; compare takes one: name a file, or use --in with"
+            " names"
         )
     return ready_clips(encoder, opened, [0])[0]
 
 
-def sliding_windows(encoder: PretrainedEncoder, clip: Clip, width: int, step: int, bar: Bar) -> npt.NDArray[np.float32]:
+def sliding_windows(
+    encoder: PretrainedEncoder, clip: Clip, width: int, step: int, bar: Bar
+) -> npt.NDArray[np.float32]:
     """Vectors of the windows of `width` frames around every `step`-th frame, cut off at the ends."""
     middles = range(0, len(clip.frames), step)
     windows = (clip.frames[max(0, middle - width // 2) : middle + (width + 1) // 2] for middle in middles)
@@ -259,7 +274,9 @@ def sliding_windows(encoder: PretrainedEncoder, clip: Clip, width: int, step: in
 
 
 def joint_distances(first: Frames, second: Frames, pairs: Ints, topology: Topology) -> Floats:
-    """Distance of every joint of the first person in aligned frames `(L, V)`, in mean bone lengths; NaN if one is missing."""
+    """Distance of every joint of the first person in aligned frames `(L, V)`, in mean bone lengths; NaN if
+    one is missing.
+    """
     poses = [_pose(frames, topology) for frames in (first, second)]
     return np.linalg.norm(poses[0][pairs[:, 0]] - poses[1][pairs[:, 1]], axis=-1)
 

@@ -1,8 +1,10 @@
-"""Curves over a normalised cycle, 0 to 100 %: mean and band of an angle, and where two groups, conditions or sides differ.
+"""Curves over a normalised cycle, 0 to 100 %: mean and band of an angle, and where two groups, conditions or
+sides differ.
 
-A cycle goes from the start of one repetition or stride to the start of the next. The unit is the person: cycles of a person
-are averaged first. Differences are tested by permutation of people with clusters in time (the largest sum of |t| over a run of
-neighbouring moments, after Maris and Oostenveld, 2007), which keeps the chance of a false alarm anywhere in the cycle at 5 %.
+A cycle goes from the start of one repetition or stride to the start of the next. The unit is the person:
+cycles of a person are averaged first. Differences are tested by permutation of people with clusters in time
+(the largest sum of |t| over a run of neighbouring moments, after Maris and Oostenveld, 2007), which keeps the
+chance of a false alarm anywhere in the cycle at 5 %.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Cycle:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves of an angle over cycles: `cycles` one by one, `groups` with mean and band, `test` of their difference."""
+    """Curves of an angle over cycles: `cycles` one by one, `groups` with mean and band, `test` of their
+    difference.
+    """
 
     angle: str
     cycles: Sequence[Cycle]
@@ -66,7 +70,9 @@ class Curves:
     def to_json(self) -> dict[str, Any]:
         """Means with bands, and the test."""
         unit = {"unit": "deg", "points": POINTS, "smoothing": "none"}
-        return rounded({"angle": self.angle, "by": self.by, **unit, "groups": list(self.groups), "test": self.test})
+        return rounded(
+            {"angle": self.angle, "by": self.by, **unit, "groups": list(self.groups), "test": self.test}
+        )
 
 
 def curves(
@@ -81,17 +87,19 @@ def curves(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Curves:
-    """Mean curve of an angle over a normalised cycle with its 95 % band, compared between groups, conditions or sides.
+    """Mean curve of an angle over a normalised cycle with its 95 % band, compared between groups, conditions
+    or sides.
 
     Parameters
     ----------
     source : source
         A store, recordings of any format, or arrays.
     angle : str
-        An angle such as knee_flexion_right (clinical) or knee_right (interior); with `--by side` without its side.
+        An angle such as knee_flexion_right (clinical) or knee_right (interior); with `--by side` without its
+        side.
     cycles : str
-        How cycles are cut: gait (strides of the side of the angle), repetitions (of the angle), or auto: gait where
-        strides are found, else repetitions.
+        How cycles are cut: gait (strides of the side of the angle), repetitions (of the angle), or auto: gait
+        where strides are found, else repetitions.
     by : str, optional
         `side` compares left and right of the same people; `group` compares the groups that `people` names.
     people : path or mapping, optional
@@ -133,12 +141,15 @@ def curves(
             found += cycles_of(poses, f"{angle}_{side}" if side else angle, cycles)
     if not found:
         raise InputError(
-            f"no cycle of '{angle}' was found in {source_name(source)}; cycles need two starts of a stride or a repetition"
+            f"no cycle of '{angle}' was found in {source_name(source)}; cycles need two starts of a stride or"
+            " a repetition"
         )
     belongs = _membership(found, by, people)
     names = sorted({name for name in belongs if name})
     if by is not None and len(names) != 2:
-        raise InputError(f"two {by}s are compared, and there are {len(names)} ({names_of(names)}); leave others out")
+        raise InputError(
+            f"two {by}s are compared, and there are {len(names)} ({names_of(names)}); leave others out"
+        )
     groups = [_group(name, [c for c, own in zip(found, belongs) if own == name]) for name in names or [""]]
     test = _compare(found, belongs, names, by, resamples, seed) if by is not None else None
     return Curves(angle, found, groups, test, source_name(source), by or "")
@@ -151,7 +162,9 @@ def cycles_of(poses: Poses, angle: str, kind: str = "auto") -> list[Cycle]:
     side = next((side for side in ("left", "right") if angle.endswith(side)), "")
     values, spans = angles[angle], list(_spans(poses, angle, side, kind))
     known, whole = np.isfinite(values), filled(values)
-    person = poses.subject or (f"{poses.recording}, person {poses.person + 1}" if poses.person else poses.recording)
+    person = poses.subject or (
+        f"{poses.recording}, person {poses.person + 1}" if poses.person else poses.recording
+    )
     return [
         Cycle(
             poses.recording,
@@ -206,7 +219,9 @@ def person_curves(cycles: Sequence[Cycle]) -> dict[str, Floats]:
 
 
 def _group(name: str, cycles: Sequence[Cycle]) -> dict[str, Any]:
-    """Mean and bands of a group: over people if there are several, else over the cycles of the one there is."""
+    """Mean and bands of a group: over people if there are several, else over the cycles of the one there
+    is.
+    """
     from scipy.stats import t
 
     persons = person_curves(cycles)
@@ -229,7 +244,12 @@ def _group(name: str, cycles: Sequence[Cycle]) -> dict[str, Any]:
 
 
 def _compare(
-    cycles: Sequence[Cycle], belongs: Sequence[str], names: Sequence[str], by: str | None, resamples: int, seed: int
+    cycles: Sequence[Cycle],
+    belongs: Sequence[str],
+    names: Sequence[str],
+    by: str | None,
+    resamples: int,
+    seed: int,
 ) -> dict[str, Any] | None:
     """The permutation test of two groups of people, or of two sides of the same people."""
     parts = [[c for c, own in zip(cycles, belongs) if own == name] for name in names]
@@ -242,12 +262,16 @@ def _compare(
         twice = sorted(first.keys() & second.keys())
         if twice:
             raise InputError(
-                f"{names_of(twice)} is in both groups; groups need different people: for two conditions of the same people use "
-                "`halp stats --within`, for two sides --by side"
+                f"{names_of(twice)} is in both groups; groups need different people: for two conditions of"
+                " the same people use `halp stats --within`, for two sides --by side"
             )
         rows = [np.array(list(curves.values())) for curves in (first, second)]
     if min(map(len, rows)) < FEWEST:
-        return {"reason": f"a test needs {FEWEST} or more people {'with both sides' if paired else 'in each group'}"}
+        return {
+            "reason": (
+                f"a test needs {FEWEST} or more people {'with both sides' if paired else 'in each group'}"
+            )
+        }
     test = cluster_permutation(rows[0], rows[1], paired=paired, resamples=resamples, seed=seed)
     return {"first": names[0], "second": names[1], "people": [len(part) for part in rows], **test}
 
@@ -263,15 +287,20 @@ def cluster_permutation(
 ) -> dict[str, Any]:
     """Where two sets of curves `(n, T)` and `(m, T)` differ, with p-values that hold for the whole curve.
 
-    A moment is a candidate where the two-sided t-test has p < `threshold`; neighbouring candidates of one sign are a cluster,
-    whose mass is the sum of |t|. Its p-value is the share of permutations whose largest mass is at least as large. Rows are
-    exchanged between the sets, or, where `paired`, signs of the differences are flipped. All permutations are tried
-    where they are no more than `resamples`.
+    A moment is a candidate where the two-sided t-test has p < `threshold`; neighbouring candidates of one
+    sign are a cluster, whose mass is the sum of |t|. Its p-value is the share of permutations whose largest
+    mass is at least as large. Rows are exchanged between the sets, or, where `paired`, signs of the
+    differences are flipped. All permutations are tried where they are no more than `resamples`.
     """
     from scipy.stats import t as student
 
     one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if one.ndim != 2 or other.ndim != 2 or one.shape[1] != other.shape[1] or (paired and len(one) != len(other)):
+    if (
+        one.ndim != 2
+        or other.ndim != 2
+        or one.shape[1] != other.shape[1]
+        or (paired and len(one) != len(other))
+    ):
         raise InputError(f"curves of shapes {one.shape} and {other.shape} cannot be compared")
     if min(len(one), len(other)) < FEWEST:
         raise InputError(f"a test needs {FEWEST} or more curves in each set, not {len(one)} and {len(other)}")
@@ -290,7 +319,9 @@ def cluster_permutation(
     for start, stop, mass in clusters:
         reached = int((largest >= mass * (1 - 1e-9)).sum())
         p = reached / len(largest) if exact else (1 + reached) / (1 + len(largest))
-        rows.append({"start": start, "stop": stop - 1, "mass": mass, "sign": int(np.sign(observed[start])), "p": p})
+        rows.append(
+            {"start": start, "stop": stop - 1, "mass": mass, "sign": int(np.sign(observed[start])), "p": p}
+        )
     return {
         "test": "cluster permutation, " + ("paired" if paired else "two groups"),
         "t": observed.tolist(),
@@ -321,8 +352,12 @@ def _flips(differences: Floats, resamples: int, seed: int) -> tuple[Any, Iterato
     return statistic, (rng.choice([-1.0, 1.0], count) for _ in range(resamples)), False
 
 
-def _exchanges(rows: Floats, first: int, resamples: int, seed: int) -> tuple[Any, Iterator[npt.NDArray[Any]], bool]:
-    """t of two groups, where the rows `(first,)` that are given are the first group, and all choices or random ones."""
+def _exchanges(
+    rows: Floats, first: int, resamples: int, seed: int
+) -> tuple[Any, Iterator[npt.NDArray[Any]], bool]:
+    """t of two groups, where the rows `(first,)` that are given are the first group, and all choices or
+    random ones.
+    """
     count = len(rows)
     total, squares = rows.sum(0), (rows**2).sum(0)
 
@@ -340,7 +375,9 @@ def _exchanges(rows: Floats, first: int, resamples: int, seed: int) -> tuple[Any
 
 
 def _ratio(difference: Floats, error: Floats) -> Floats:
-    """t, zero if nothing varies and nothing differs, very large where nothing varies and something differs."""
+    """t, zero if nothing varies and nothing differs, very large where nothing varies and something
+    differs.
+    """
     return difference / np.maximum(error, 1e-9 * np.maximum(np.abs(difference), 1e-9))
 
 

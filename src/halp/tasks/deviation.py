@@ -1,11 +1,13 @@
-"""Deviation: how far a person's movement is from that of a reference group, as a percentile calibrated on held-out people.
+"""Deviation: how far a person's movement is from that of a reference group, as a percentile calibrated on
+held-out people.
 
-A window is as far as its nearest windows of the reference are, on average; a person, as the windows are on average. Every
-person of the reference is measured in the same way against the others, which gives the percentile. It says how unusual a
-movement is for this group, this encoder and this recording; it is not a diagnosis.
+A window is as far as its nearest windows of the reference are, on average; a person, as the windows are on
+average. Every person of the reference is measured in the same way against the others, which gives the
+percentile. It says how unusual a movement is for this group, this encoder and this recording; it is not a
+diagnosis.
 
-A percentile cannot exceed 100, so a movement of another kind is marked apart: `unlike` is true where a recording is clearly
-further away than the most unusual person of the reference.
+A percentile cannot exceed 100, so a movement of another kind is marked apart: `unlike` is true where a
+recording is clearly further away than the most unusual person of the reference.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ CHANGED = 20.0  # points by which percentiles of two windows may differ before t
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows with their recording, person and span; vectors `(N, F)`, and poses `(N, S, V, C)` resampled to one length."""
+    """Windows with their recording, person and span; vectors `(N, F)`, and poses `(N, S, V, C)` resampled to
+    one length.
+    """
 
     recordings: list[str]
     persons: list[str]
@@ -63,7 +67,9 @@ def make_reference(windows: Windows) -> Reference:
     people = sorted(set(windows.persons))
     if len(people) < FEWEST:
         one = "1 person" if len(people) == 1 else f"{len(people)} people"
-        raise InputError(f"the reference has {one}; {FEWEST} or more are needed to say what is usual among them")
+        raise InputError(
+            f"the reference has {one}; {FEWEST} or more are needed to say what is usual among them"
+        )
     vectors = _unit(windows.vectors)
     person = np.array(windows.persons)
     distance = 1 - vectors @ vectors.T
@@ -75,13 +81,16 @@ def make_reference(windows: Windows) -> Reference:
 
 
 def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
-    """A row per recording in the order it comes: score, percentile, whether it is unlike the whole reference, the spread of
-    the reference, the joints that differ most and the moments.
+    """A row per recording in the order it comes: score, percentile, whether it is unlike the whole reference,
+    the spread of the reference, the joints that differ most and the moments.
 
-    For a fair comparison with each person of the reference, that person is left out for the tested one as well.
+    For a fair comparison with each person of the reference, that person is left out for the tested one as
+    well.
     """
     if tested.vectors.shape[1] != reference.windows.vectors.shape[1]:
-        raise InputError("the reference and the recordings have vectors of different widths; use one encoder for both")
+        raise InputError(
+            "the reference and the recordings have vectors of different widths; use one encoder for both"
+        )
     person = np.array(reference.windows.persons)
     distance = 1 - _unit(tested.vectors) @ _unit(reference.windows.vectors).T
     # somebody of the reference who is tested is compared with the others only
@@ -119,7 +128,9 @@ def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
                         "start": float(tested.starts[at]),
                         "stop": float(tested.stops[at]),
                         "percentile": 100.0 * float((reference.window_scores <= scores[at]).mean()),
-                        "joint": tested.joints[int((joints[at] / np.maximum(reference.usual, 1e-9)).argmax())],
+                        "joint": tested.joints[
+                            int((joints[at] / np.maximum(reference.usual, 1e-9)).argmax())
+                        ],
                     }
                     for at in mine[np.argsort(-scores[mine])][:5]
                 ],
@@ -129,7 +140,9 @@ def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
 
 
 def _unit(vectors: npt.NDArray[np.float32]) -> Floats:
-    """Vectors of length one. The reference's mean stays in: without it all movements are about equally far from each other."""
+    """Vectors of length one. The reference's mean stays in: without it all movements are about equally far
+    from each other.
+    """
     rows = np.asarray(vectors, dtype=np.float64)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
@@ -138,7 +151,9 @@ def _nearest_mean(distance: Floats) -> Floats:
     """The mean of the five smallest distances of every row; fewer if there are fewer."""
     count = min(NEAREST, int(np.isfinite(distance).sum(1).min()))
     if not count:
-        raise InputError("a window has nobody of the reference to be compared with; add people to the reference")
+        raise InputError(
+            "a window has nobody of the reference to be compared with; add people to the reference"
+        )
     return np.partition(distance, count - 1, axis=1)[:, :count].mean(axis=1)
 
 
@@ -148,13 +163,15 @@ def _joint_differences(one: npt.NDArray[np.float32], other: npt.NDArray[np.float
 
 
 def warnings_about(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Sentences about rows of `deviation`: movements of another kind, and percentiles that depend on the window."""
+    """Sentences about rows of `deviation`: movements of another kind, and percentiles that depend on the
+    window.
+    """
     sentences = []
     unlike = [row["recording"] for row in rows if row["unlike"]]
     if unlike:
         sentences.append(
-            f"{_named(unlike)} unlike everybody in the reference: the percentile does not say how far. Probably another "
-            "movement, camera or sensor; compare only recordings of the same task"
+            f"{_named(unlike)} unlike everybody in the reference: the percentile does not say how far."
+            " Probably another movement, camera or sensor; compare only recordings of the same task"
         )
     changed = [
         row["recording"]
@@ -164,8 +181,8 @@ def warnings_about(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
     if changed:
         sentences.append(
-            f"the answer for {_named(list(dict.fromkeys(changed)), verb=False)} depends on the window; see other_windows, and "
-            "report the window together with the percentile"
+            f"the answer for {_named(list(dict.fromkeys(changed)), verb=False)} depends on the window; see"
+            " other_windows, and report the window together with the percentile"
         )
     return sentences
 

@@ -1,6 +1,7 @@
 """Encoders and classifiers as scikit-learn estimators, for pipelines, grid searches and cross-validation.
 
-    make_pipeline(SkeletonEncoder("runs/small-seed0"), FewLabelClassifier()).fit(clips, labels).predict(others)
+    make_pipeline(SkeletonEncoder("runs/small-seed0"), FewLabelClassifier()).fit(clips,
+    labels).predict(others)
 
 `clips` is a list of arrays `(T, V, C)` or `(T, P, V, C)` of unequal length.
 """
@@ -96,7 +97,9 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
     def transform(self, X: Clips) -> npt.NDArray[np.float32]:
         """Vectors `(N, F)`."""
         check_is_fitted(self)
-        return embed(self.encoder_, list(X), topology=self.topology, batch_size=self.batch_size, progress=False)
+        return embed(
+            self.encoder_, list(X), topology=self.topology, batch_size=self.batch_size, progress=False
+        )
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Names of the columns: v0, v1, …"""
@@ -142,7 +145,9 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> FewLabelClassifier:
-        """Fit on labelled vectors; vectors of one group (person or recording) stay together while settings are chosen."""
+        """Fit on labelled vectors; vectors of one group (person or recording) stay together while settings
+        are chosen.
+        """
         X, y = validate_data(self, X, y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -169,7 +174,9 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
         return self._predict(X).probabilities
 
     def is_novel(self, X: Any) -> npt.NDArray[np.bool_]:
-        """Which vectors are unlike everything that was labelled: `rejection_rate` of what is like it, at most."""
+        """Which vectors are unlike everything that was labelled: `rejection_rate` of what is like it, at
+        most.
+        """
         return self._predict(X).rejected
 
     def _predict(self, X: Any) -> Prediction:

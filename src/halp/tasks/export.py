@@ -1,4 +1,6 @@
-"""Export: an encoder or a model as a folder to hand on (config, weights, card, ONNX file), and hubs for such folders."""
+"""Export: an encoder or a model as a folder to hand on (config, weights, card, ONNX file), and hubs for such
+folders.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,8 @@ def export(
     stream : str, optional
         Which stream of a run.
     onnx : bool
-        Also write `model.onnx`, one file that takes raw key points and gives probabilities and rejection (features for an
-        encoder), compared with the library on recordings with gaps.
+        Also write `model.onnx`, one file that takes raw key points and gives probabilities and rejection
+        (features for an encoder), compared with the library on recordings with gaps.
     topology : str or Topology, optional
         Joint layout of the points that the ONNX file takes (default: that of the encoder).
 
@@ -89,7 +91,9 @@ def export(
     return out
 
 
-def _write_onnx(what: PretrainedEncoder | Model, path: Path, topology: str | Topology | None) -> dict[str, Any]:
+def _write_onnx(
+    what: PretrainedEncoder | Model, path: Path, topology: str | Topology | None
+) -> dict[str, Any]:
     """Write the ONNX file, and say what the card and the configuration tell of it."""
     from halp.tasks.onnx_file import write_onnx
 
@@ -157,7 +161,9 @@ def pull(repository: str, out: str | os.PathLike[str], *, revision: str | None =
 
 
 def _download(hub: Any, repository: str, name: str, revision: str | None, path: Path) -> None:
-    """Write a file as it comes: no byte more than was declared, nothing compressed, and not slower than `SLOWEST`."""
+    """Write a file as it comes: no byte more than was declared, nothing compressed, and not slower than
+    `SLOWEST`.
+    """
     from huggingface_hub import get_token, hf_hub_url
 
     address = hf_hub_url(repository, name, revision=revision, endpoint=hub.endpoint)
@@ -165,7 +171,9 @@ def _download(hub: Any, repository: str, name: str, revision: str | None, path: 
     largest = LARGEST if name in (WEIGHTS, COMPACT, ONNX) else min(SMALL, LARGEST)
     if facts.size is None or facts.size > largest:
         declared = "has no size" if facts.size is None else f"has {facts.size:,} bytes"
-        raise InputError(f"'{name}' of '{repository}' {declared}; a package file has {largest:,} bytes at most")
+        raise InputError(
+            f"'{name}' of '{repository}' {declared}; a package file has {largest:,} bytes at most"
+        )
     place = urljoin(address, facts.location)
     if urlsplit(place).scheme not in ("http", "https"):
         raise InputError(f"'{name}' of '{repository}' lies at '{place[:80]}', which is not a web address")
@@ -177,18 +185,25 @@ def _download(hub: Any, repository: str, name: str, revision: str | None, path: 
     received = 0
     with urlopen(request, timeout=PATIENCE) as answer, open(path, "wb") as file:  # noqa: S310
         if answer.headers.get("Content-Encoding", "identity") != "identity":
-            raise InputError(f"'{name}' of '{repository}' is compressed, so its size is unknown; it is refused")
+            raise InputError(
+                f"'{name}' of '{repository}' is compressed, so its size is unknown; it is refused"
+            )
         while block := answer.read1(1 << 16):
             received += len(block)
             if received > facts.size:
-                raise InputError(f"'{name}' of '{repository}' is longer than the {facts.size:,} bytes it declared")
+                raise InputError(
+                    f"'{name}' of '{repository}' is longer than the {facts.size:,} bytes it declared"
+                )
             if time.monotonic() > deadline:
                 raise InputError(
-                    f"'{name}' of '{repository}' comes too slowly ({received:,} of {facts.size:,} bytes); try again later"
+                    f"'{name}' of '{repository}' comes too slowly ({received:,} of {facts.size:,} bytes); try"
+                    " again later"
                 )
             file.write(block)
     if received != facts.size:
-        raise InputError(f"'{name}' of '{repository}' ended after {received:,} of {facts.size:,} bytes; try again")
+        raise InputError(
+            f"'{name}' of '{repository}' ended after {received:,} of {facts.size:,} bytes; try again"
+        )
 
 
 @contextmanager
@@ -210,5 +225,6 @@ def _talking(repository: str) -> Iterator[Any]:
     except Exception as error:  # of the hub's library, and of whichever library it speaks HTTP with
         words = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"'{repository}' on {hub.endpoint}: {words[0][:200]}; check the name, the network and your rights (HF_TOKEN)"
+            f"'{repository}' on {hub.endpoint}: {words[0][:200]}; check the name, the network and your rights"
+            " (HF_TOKEN)"
         ) from error

@@ -29,7 +29,9 @@ from halp.tasks.windows import embedded
 
 @dataclass(frozen=True)
 class Motifs:
-    """Movements that come again: their bouts, a row about each, and the model that finds them in other recordings."""
+    """Movements that come again: their bouts, a row about each, and the model that finds them in other
+    recordings.
+    """
 
     model: MotifModel
     bouts: Events
@@ -67,7 +69,8 @@ def motifs(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Motifs:
-    """Find movements that come again, with their durations and without labels, and apply them to new recordings.
+    """Find movements that come again, with their durations and without labels, and apply them to new
+    recordings.
 
     A hidden Markov model on vectors of windows (1 second every quarter of a second unless told otherwise).
 
@@ -110,7 +113,9 @@ def motifs(
     width = reading.window or (1.0 if fitted is None else float(fitted.facts.get("window", 1.0)))
     step = reading.stride or (width / 4 if fitted is None else float(fitted.facts.get("stride", 0.25)))
     check_stride(width, step)
-    loaded, opened, table = embedded(encoder, source, replace(reading, window=width, stride=step), cache=cache)
+    loaded, opened, table = embedded(
+        encoder, source, replace(reading, window=width, stride=step), cache=cache
+    )
     parts = [np.asarray(table.vectors[rows]) for rows in sequences(table)]
     steady = None
     if fitted is None:
@@ -143,9 +148,15 @@ def sequences(table: FeatureTable) -> list[npt.NDArray[np.int64]]:
 
 
 def motif_answers(
-    model: MotifModel, table: FeatureTable, *, groups: npt.NDArray[np.int64] | None = None, shortest: float = 0.0
+    model: MotifModel,
+    table: FeatureTable,
+    *,
+    groups: npt.NDArray[np.int64] | None = None,
+    shortest: float = 0.0,
 ) -> tuple[list[Event], npt.NDArray[np.float64]]:
-    """Motifs of every recording as segments, and the probabilities of all rows; `groups` joins motifs to fewer."""
+    """Motifs of every recording as segments, and the probabilities of all rows; `groups` joins motifs to
+    fewer.
+    """
     parts = sequences(table)
     names = motif_names(len(model) if groups is None else int(groups.max()) + 1)
     probability = np.zeros((len(table), len(model)))
@@ -158,7 +169,9 @@ def motif_answers(
     for number, (name, rows) in enumerate(zip(table.recordings, table.rows_by_recording())):
         rows = rows[known[rows]]
         spans = table.starts[rows], table.stops[rows]
-        answers += merge_windows(name, *spans, probability[rows], names, absent=table.absent(number), shortest=shortest)
+        answers += merge_windows(
+            name, *spans, probability[rows], names, absent=table.absent(number), shortest=shortest
+        )
     return answers, probability
 
 
@@ -175,7 +188,9 @@ def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dic
     return rows
 
 
-def typical_rows(table: FeatureTable, probability: npt.NDArray[np.float64], motif: int, count: int = 4) -> list[int]:
+def typical_rows(
+    table: FeatureTable, probability: npt.NDArray[np.float64], motif: int, count: int = 4
+) -> list[int]:
     """The windows that are surest of a motif, of different recordings as far as there are."""
     windows = np.flatnonzero(probability.argmax(1) == motif)
     windows = windows[np.argsort(-probability[windows, motif], kind="stable")]

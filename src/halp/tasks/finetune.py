@@ -29,7 +29,13 @@ from halp.tasks.classifier import (
     folds,
     nearest_similarities,
 )
-from halp.tasks.classify import Labelling, check_classes, disable_unreliable_rejection, labelled_rows, labelling
+from halp.tasks.classify import (
+    Labelling,
+    check_classes,
+    disable_unreliable_rejection,
+    labelled_rows,
+    labelling,
+)
 from halp.tasks.heads import Candidate, Head, unit
 from halp.tasks.model_folder import Model
 
@@ -47,8 +53,8 @@ def finetune(
 ) -> Model:
     """Train a copy of the encoder and a linear head with labels.
 
-    A first training on four fifths gives accuracy, temperature and threshold; the model itself is trained on everything. Where
-    no part can be held out, its accuracy is not known.
+    A first training on four fifths gives accuracy, temperature and threshold; the model itself is trained on
+    everything. Where no part can be held out, its accuracy is not known.
 
     Parameters
     ----------
@@ -65,8 +71,8 @@ def finetune(
     progress : bool
         Whether progress is shown.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
-        pattern).
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format,
+        options, labels, pattern).
 
     Returns
     -------
@@ -86,7 +92,9 @@ def finetune(
     settings = settings or FinetuneSettings()
     check_rejection(rejection_rate)
     if settings.head != "linear":
-        raise InputError("halp finetune trains a linear head; leave out the head, or use the protocol finetune")
+        raise InputError(
+            "halp finetune trains a linear head; leave out the head, or use the protocol finetune"
+        )
     encoder, source = open_for(encoder, labelled, reading, **keywords)
     source = labelled_rows(source)
     check_classes(source)
@@ -107,8 +115,13 @@ def finetune(
     classifier = Classifier(head, data.classes, temperature, nearest, rejection_rate)
     classifier = disable_unreliable_rejection(classifier, data.grouped_by)
     tuned = network.encoder
-    tuned.origin = {**encoder.origin, "finetuned": {"epochs": settings.epochs, "learning_rate": settings.learning_rate}}
-    return Model(tuned.eval().cpu(), classifier, source.cutting, {**facts, "grouped_by": data.grouped_by}, data.counts)
+    tuned.origin = {
+        **encoder.origin,
+        "finetuned": {"epochs": settings.epochs, "learning_rate": settings.learning_rate},
+    }
+    return Model(
+        tuned.eval().cpu(), classifier, source.cutting, {**facts, "grouped_by": data.grouped_by}, data.counts
+    )
 
 
 def _head(network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, classes: int) -> Head:
@@ -125,7 +138,9 @@ def _head(network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, 
 def _judge(
     network: Finetuned, clips: list[Frames], data: Labelling, kept: Labels, held: Labels
 ) -> tuple[float, Floats, dict[str, Any]]:
-    """Temperature, similarities to the nearest training clip, and accuracy, on clips that were not trained on."""
+    """Temperature, similarities to the nearest training clip, and accuracy, on clips that were not trained
+    on.
+    """
     vectors = embed_frames(network.encoder, clips)
     head = _head(network, vectors[kept], data.labels[kept], len(data.classes))
     logits = head.logits(vectors[held])

@@ -1,8 +1,9 @@
-"""Gait: foot contacts, strides and steps of one person who walks, with times, lengths, symmetry and double support.
+"""Gait: foot contacts, strides and steps of one person who walks, with times, lengths, symmetry and double
+support.
 
-A foot touches the ground where it is furthest in front of the hips, and leaves it where it is furthest behind them (the
-coordinate-based events of Zeni and others, 2008). This holds on the ground and on a treadmill, for walking forward; hips and
-both feet must be seen, and lengths have the unit of the recording.
+A foot touches the ground where it is furthest in front of the hips, and leaves it where it is furthest behind
+them (the coordinate-based events of Zeni and others, 2008). This holds on the ground and on a treadmill, for
+walking forward; hips and both feet must be seen, and lengths have the unit of the recording.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ MEASURES = {
 class Stride:
     """From one contact of a foot to its next, in seconds of the recording; None if a part was not seen.
 
-    `step_time` and `step_length` are of the step that begins the stride: from the contact of the other foot to this one.
+    `step_time` and `step_length` are of the step that begins the stride: from the contact of the other foot
+    to this one.
     """
 
     side: str
@@ -71,7 +73,9 @@ class Stride:
 
 @dataclass(frozen=True)
 class Gait:
-    """Strides of one person in one recording, and the contacts and toe-offs `{side: seconds}` they are made of."""
+    """Strides of one person in one recording, and the contacts and toe-offs `{side: seconds}` they are made
+    of.
+    """
 
     poses: Poses
     strides: list[Stride]
@@ -91,7 +95,9 @@ class Gait:
         ]  # fmt: skip
 
     def measures(self) -> dict[str, dict[str, Any]]:
-        """Every measure over both sides and per side, with intervals of the means over strides, and their asymmetry."""
+        """Every measure over both sides and per side, with intervals of the means over strides, and their
+        asymmetry.
+        """
         result = {}
         for name, unit in MEASURES.items():
             sides = {side: [getattr(s, name) for s in self.strides if s.side == side] for side in SIDES}
@@ -113,7 +119,9 @@ class Gait:
                 "strides": len(self.strides),
                 "steps": sum(s.step_time is not None for s in self.strides),
                 "cadence": None if not step else 60 / step,
-                "cadence_interval": [60 / between[1], 60 / between[0]] if between and between[0] > 0 else None,
+                "cadence_interval": (
+                    [60 / between[1], 60 / between[0]] if between and between[0] > 0 else None
+                ),
                 "speed": self.speed,
                 "double_support_share": described(share),
                 "measures": measures,
@@ -152,10 +160,11 @@ class Gaits(Sequence[Gait]):
 
 
 def gait(source: AnySource, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> Gaits:
-    """Strides and steps of people who walk: times, lengths, cadence, symmetry and double support, with intervals.
+    """Strides and steps of people who walk: times, lengths, cadence, symmetry and double support, with
+    intervals.
 
-    Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Hips and both
-    feet must be seen. Lengths have the unit of the recording.
+    Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind
+    them. Hips and both feet must be seen. Lengths have the unit of the recording.
 
     Parameters
     ----------
@@ -238,7 +247,8 @@ def _foot(poses: Poses, side: str, kind: str) -> int:
     found = [f"{name}_{side}" for name in (*names, "ankle") if f"{name}_{side}" in poses.topology.joints]
     if not found or not {"hip_left", "hip_right"} <= set(poses.topology.joints):
         raise InputError(
-            f"topology '{poses.topology.name}' of '{poses.recording}' lacks hips or ankles of both sides, which gait needs"
+            f"topology '{poses.topology.name}' of '{poses.recording}' lacks hips or ankles of both sides,"
+            " which gait needs"
         )
     return poses.topology.index(found[0])
 
@@ -247,7 +257,9 @@ def _way(relative: Floats, frame: BodyFrame, fps: float) -> Floats:
     """How far a foot is in front of the hips `(T,)`, smoothed."""
     from scipy.ndimage import gaussian_filter1d
 
-    return np.asarray(gaussian_filter1d((relative * frame.forward).sum(1), _SMOOTHING * fps / 2, mode="nearest"))
+    return np.asarray(
+        gaussian_filter1d((relative * frame.forward).sum(1), _SMOOTHING * fps / 2, mode="nearest")
+    )
 
 
 def _extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
@@ -265,7 +277,9 @@ def _only(frames: np.ndarray, first: int, last: int) -> int | None:
     return int(inside[0]) if len(inside) == 1 else None
 
 
-def _double_support(first: int, last: int, off: int | None, contacts: np.ndarray, lifts: np.ndarray) -> float | None:
+def _double_support(
+    first: int, last: int, off: int | None, contacts: np.ndarray, lifts: np.ndarray
+) -> float | None:
     """Frames of a stride in which both feet are on the ground: after its contact, and before its toe-off."""
     if off is None:
         return None
@@ -278,10 +292,13 @@ def _double_support(first: int, last: int, off: int | None, contacts: np.ndarray
 def _notes(poses: Poses, frame: BodyFrame, strides: list[Stride], ground: bool) -> tuple[str, ...]:
     notes = []
     if frame.slant > SLANTED:
-        notes.append(f"the body leans {frame.slant:.0f}° from the vertical of the recording: is the camera tilted?")
+        notes.append(
+            f"the body leans {frame.slant:.0f}° from the vertical of the recording: is the camera tilted?"
+        )
     if strides and not ground:
         notes.append(
-            "the hips stay in place (a treadmill, or walking on the spot): stride length and speed are not known"
+            "the hips stay in place (a treadmill, or walking on the spot): stride length and speed are not"
+            " known"
         )
     if poses.topology.dimensions == 2:
         notes.append("two dimensions: lengths are those in the picture, and right only for walking across it")

@@ -1,4 +1,6 @@
-"""Groups of people compared: the person is the unit, with effect sizes, intervals and tests corrected over labels."""
+"""Groups of people compared: the person is the unit, with effect sizes, intervals and tests corrected over
+labels.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,17 @@ def groups_of(events: Events, by: str) -> dict[str, str]:
         before = membership.setdefault(person, group)
         if before != group and before and group:
             raise InputError(
-                f"{events.origin}: person '{person}' is in the groups '{before}' and '{group}' of '{by}'; groups need different "
-                f"people: compare conditions of the same people with --within {by}"
+                f"{events.origin}: person '{person}' is in the groups '{before}' and '{group}' of '{by}';"
+                f" groups need different people: compare conditions of the same people with --within {by}"
             )
         membership[person] = before or group
     return membership
 
 
 def person_values(tiers: Sequence[Bouts], labels: Sequence[str], measure: str) -> dict[str, dict[str, float]]:
-    """A value of the measure for every label and person, all recordings of a person together; NaN where undefined."""
+    """A value of the measure for every label and person, all recordings of a person together; NaN where
+    undefined.
+    """
     by_person: dict[str, list[Bouts]] = defaultdict(list)
     for tier in tiers:
         by_person[tier.person].append(tier)
@@ -52,7 +56,9 @@ def person_values(tiers: Sequence[Bouts], labels: Sequence[str], measure: str) -
         for person, parts in by_person.items():
             bouts = [e for tier in parts for e in tier.bouts if e.label == label]
             row = measures([e.duration for e in bouts], [0.0], sum(tier.observed for tier in parts))
-            firsts = [min(s) - t.begin for t in parts if (s := [e.start for e in t.bouts if e.label == label])]
+            firsts = [
+                min(s) - t.begin for t in parts if (s := [e.start for e in t.bouts if e.label == label])
+            ]
             row["latency"] = float(np.mean(firsts)) if firsts else None
             values[label][person] = math.nan if row[measure] is None else float(row[measure])
     return values
@@ -71,17 +77,18 @@ def compare_groups(
 
     Parameters
     ----------
-    values : for every label a value for every person (NaN: undefined, the person does not count for this label).
-    membership : the group of every person; people without one are left out and counted.
-    test : `permutation` of people between groups (difference of means for two groups, of mean ranks for more), or
+    values : for every label a value for every person (NaN: undefined, the person does not count for this
+    label). membership : the group of every person; people without one are left out and counted. test :
+    `permutation` of people between groups (difference of means for two groups, of mean ranks for more), or
         `kruskal` (Kruskal–Wallis, asymptotic).
-    covariates : numbers by name and person that are taken out of the difference of two groups (Freedman and Lane, 1983).
+    covariates : numbers by name and person that are taken out of the difference of two groups (Freedman and
+    Lane, 1983).
 
     Returns
     -------
-    Persons per group, people left out, and a row per label with means, `p`, `p_corrected` over labels (Benjamini–Hochberg),
-    and for every pair of groups the difference of means (Welch's 95 % interval), Hedges' g, and Cliff's delta (bootstrap
-    interval over people, too narrow where these are few).
+    Persons per group, people left out, and a row per label with means, `p`, `p_corrected` over labels
+    (Benjamini–Hochberg), and for every pair of groups the difference of means (Welch's 95 % interval),
+    Hedges' g, and Cliff's delta (bootstrap interval over people, too narrow where these are few).
     """
     check_choice("test", test, TESTS)
     persons = sorted({person for row in values.values() for person in row})
@@ -95,12 +102,13 @@ def compare_groups(
         )
     if len(names) < 2:
         raise InputError(
-            f"there {'is one group' if names else 'are no groups'} ({', '.join(names)}); two or more are compared"
+            f"there {'is one group' if names else 'are no groups'} ({', '.join(names)}); two or more are"
+            " compared"
         )
     if covariates and (len(names) != 2 or test != "permutation"):
         raise InputError(
-            f"covariates are taken out of the difference of two groups by permutation; there are {len(names)} groups, and the "
-            f"test is {test}"
+            f"covariates are taken out of the difference of two groups by permutation; there are {len(names)}"
+            f" groups, and the test is {test}"
         )
     for name, size in sizes.items():
         if size < 2:
@@ -123,7 +131,13 @@ def compare_groups(
 
 
 def _compare_label(
-    label: str, values: Floats, group: npt.NDArray[np.int64], names: Sequence[str], test: str, resamples: int, seed: int
+    label: str,
+    values: Floats,
+    group: npt.NDArray[np.int64],
+    names: Sequence[str],
+    test: str,
+    resamples: int,
+    seed: int,
 ) -> dict[str, Any]:
     parts = [values[group == number] for number in range(len(names))]
     row: dict[str, Any] = {
@@ -185,10 +199,14 @@ def _adjusted(
     resamples: int,
     seed: int,
 ) -> dict[str, Any]:
-    """The difference of two groups with covariates taken out, its interval, and p by permuted residuals (Freedman-Lane)."""
+    """The difference of two groups with covariates taken out, its interval, and p by permuted residuals
+    (Freedman-Lane).
+    """
     from scipy.stats import t as student
 
-    columns = np.array([[column.get(person, math.nan) for column in covariates.values()] for person in people])
+    columns = np.array(
+        [[column.get(person, math.nan) for column in covariates.values()] for person in people]
+    )
     there = np.isfinite(columns).all(1)
     values, group, columns = values[there], group[there], columns[there]
     free = len(values) - columns.shape[1] - 2
@@ -196,7 +214,8 @@ def _adjusted(
         return {"p": None, "pairs": [], "reason": f"{len(values)} people with all covariates are too few"}
     base = np.column_stack([np.ones(len(values)), columns - columns.mean(0)])
     one = (group == 0).astype(float)
-    # what is left of the groups once covariates are taken out; its product with residuals is the adjusted difference
+    # what is left of the groups once covariates are taken out; its product with residuals is the adjusted
+    # difference
     left = one - base @ np.linalg.lstsq(base, one, rcond=None)[0]
     size = float(left @ left)
     if size < 1e-9:
@@ -216,12 +235,23 @@ def _adjusted(
     difference = float(residual @ left / size)
     error = math.sqrt(float(((residual - difference * left) ** 2).sum()) / free / size)
     reach = float(student.ppf(0.975, free)) * error
-    adjusted = {"adjusted_difference": difference, "adjusted_interval": [difference - reach, difference + reach]}
-    return {"p": p, "pairs": [pair | adjusted for pair in row["pairs"]], "people_with_covariates": len(values)}
+    adjusted = {
+        "adjusted_difference": difference,
+        "adjusted_interval": [difference - reach, difference + reach],
+    }
+    return {
+        "p": p,
+        "pairs": [pair | adjusted for pair in row["pairs"]],
+        "people_with_covariates": len(values),
+    }
 
 
-def permutation_p(values: Floats, group: npt.NDArray[np.int64], resamples: int, rng: np.random.Generator) -> float:
-    """How often people dealt out to groups at random differ as much: by means for two groups, by mean ranks for more."""
+def permutation_p(
+    values: Floats, group: npt.NDArray[np.int64], resamples: int, rng: np.random.Generator
+) -> float:
+    """How often people dealt out to groups at random differ as much: by means for two groups, by mean ranks
+    for more.
+    """
     from scipy.stats import rankdata
 
     count = int(group.max()) + 1
@@ -230,7 +260,9 @@ def permutation_p(values: Floats, group: npt.NDArray[np.int64], resamples: int, 
     sizes = np.bincount(group)
 
     def spread(order: npt.NDArray[np.int64]) -> Floats:
-        """Squared means of groups, weighted by size: for two groups this orders like the absolute difference."""
+        """Squared means of groups, weighted by size: for two groups this orders like the absolute
+        difference.
+        """
         sums = np.stack([np.where(order == number, numbers, 0.0).sum(1) for number in range(count)], axis=1)
         return (sums**2 / sizes).sum(1)
 

@@ -1,6 +1,8 @@
-"""Classifiers for few labels on top of frozen vectors: linear, nearest neighbours, class prototypes, and adapted ones.
+"""Classifiers for few labels on top of frozen vectors: linear, nearest neighbours, class prototypes, and
+adapted ones.
 
-All give logits `(N, C)`; what follows (temperature, "none of these") does not depend on which one it is. `adapted` is fitted by
+All give logits `(N, C)`; what follows (temperature, "none of these") does not depend on which one it is.
+`adapted` is fitted by
 `halp.tasks.adapt` with the help of clips without labels: a direction per class in a metric of its own.
 """
 
@@ -26,7 +28,9 @@ FAINT = 1e-3  # vote that a class has without any neighbour
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kind of classifier with its one setting: C of the linear one, k of the neighbours, nothing for the others."""
+    """A kind of classifier with its one setting: C of the linear one, k of the neighbours, nothing for the
+    others.
+    """
 
     kind: str
     setting: float = 1.0
@@ -34,7 +38,9 @@ class Candidate:
     def __post_init__(self) -> None:
         check_choice("classifier", self.kind, KINDS)
         if not self.setting > 0 or (self.kind == "knn" and self.setting != int(self.setting)):
-            raise InputError(f"classifier {self.kind}: setting {self.setting:g} must be above 0, and whole for knn")
+            raise InputError(
+                f"classifier {self.kind}: setting {self.setting:g} must be above 0, and whole for knn"
+            )
 
     def __str__(self) -> str:
         symbol = {"linear": "C", "knn": "k"}.get(self.kind)
@@ -57,7 +63,8 @@ def candidates(kind: str) -> tuple[Candidate, ...]:
 
 @dataclass(frozen=True)
 class Head:
-    """A fitted classifier. `bank` holds the labelled vectors as `directions` gives them, `(N, F)`, with `labels` `(N,)`.
+    """A fitted classifier. `bank` holds the labelled vectors as `directions` gives them, `(N, F)`, with
+    `labels` `(N,)`.
 
     Of standardised vectors `left` `(r,)` remains along the `axes` `(F, r)`; r = 0 leaves them as they are.
     """
@@ -129,8 +136,8 @@ def fit_head(
 ) -> Head:
     """Fit one classifier on labelled vectors `(N, F)`, labels 0 … C − 1; a class may be without any.
 
-    `standard`: the vectors are standardised already. `one_scale`: their columns share a unit, as raw coordinates do. `path`:
-    of these vectors, where several strengths are fitted.
+    `standard`: the vectors are standardised already. `one_scale`: their columns share a unit, as raw
+    coordinates do. `path`: of these vectors, where several strengths are fitted.
     """
     vectors = np.asarray(vectors, dtype=np.float32)
     mean, scale = np.zeros(vectors.shape[1], np.float32), np.ones(vectors.shape[1], np.float32)
@@ -149,7 +156,8 @@ def fit_head(
 
 
 def column_scale(vectors: Vectors, one_scale: bool = False) -> Vectors:
-    """Standard deviations; a coordinate that hardly varies would be blown up and is left in the units of the others.
+    """Standard deviations; a coordinate that hardly varies would be blown up and is left in the units of the
+    others.
 
     With `one_scale` all columns have the same: the root of their mean variance.
     """
@@ -161,7 +169,9 @@ def column_scale(vectors: Vectors, one_scale: bool = False) -> Vectors:
 
 
 def project_to_row_span(vectors: Vectors, one_scale: bool = False) -> Vectors:
-    """Standardised vectors, in as many coordinates as there are vectors where these are fewer: all products are the same."""
+    """Standardised vectors, in as many coordinates as there are vectors where these are fewer: all products
+    are the same.
+    """
     rows = ((vectors - vectors.mean(0)) / column_scale(vectors, one_scale)).astype(np.float32)
     if rows.shape[1] <= len(rows):
         return rows
@@ -170,10 +180,11 @@ def project_to_row_span(vectors: Vectors, one_scale: bool = False) -> Vectors:
 
 
 class LogisticPath:
-    """Multinomial regression with an L2 penalty 1 / strength on rows over √F, classes alike, for one strength after the other.
+    """Multinomial regression with an L2 penalty 1 / strength on rows over √F, classes alike, for one strength
+    after the other.
 
-    The optimum lies in the span of the rows, so it is found in as many coordinates as there are rows where these are fewer;
-    each strength starts from the optimum of the one before.
+    The optimum lies in the span of the rows, so it is found in as many coordinates as there are rows where
+    these are fewer; each strength starts from the optimum of the one before.
     """
 
     def __init__(self, rows: Vectors, labels: Labels, classes: int) -> None:
@@ -199,7 +210,9 @@ class LogisticPath:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # few labels of many classes are what this is for
             fitted = self.model.set_params(C=strength).fit(self.inputs, self.labels)
-        coefficients = (fitted.coef_ if self.back is None else fitted.coef_ @ self.back) / np.sqrt(self.shape[1])
+        coefficients = (fitted.coef_ if self.back is None else fitted.coef_ @ self.back) / np.sqrt(
+            self.shape[1]
+        )
         # of two classes there is one vector of coefficients: half of it for the one, half against the other
         sign = np.array([[-0.5], [0.5]]) if len(self.there) == 2 else 1.0
         weight[self.there], bias[self.there] = sign * coefficients, np.ravel(sign) * fitted.intercept_

@@ -1,7 +1,8 @@
-"""Nearest vectors: exact by blockwise products, or by an approximate index whose recall is measured when it is built.
+"""Nearest vectors: exact by blockwise products, or by an approximate index whose recall is measured when it
+is built.
 
-The index (faiss, inverted lists of 8-bit vectors) proposes candidates, which are compared exactly. It is widened until its recall
-on the user's own vectors is high enough.
+The index (faiss, inverted lists of 8-bit vectors) proposes candidates, which are compared exactly. It is
+widened until its recall on the user's own vectors is high enough.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _REMEDY = "install it with `pip install 'halp-motion[search]'`, or search exactl
 
 @dataclass(frozen=True)
 class IndexFacts:
-    """What is known about an index: its size, lists and how many are looked into, its measured recall@10, and its file."""
+    """What is known about an index: its size, lists and how many are looked into, its measured recall@10, and
+    its file.
+    """
 
     vectors: int
     dimensions: int
@@ -52,7 +55,9 @@ class IndexFacts:
 
 
 def search_exactly(vectors: Vectors, queries: Floats, k: int) -> tuple[Rows, Floats]:
-    """Rows and cosine similarities `(Q, k)` of the nearest vectors, nearest first, blockwise over a memory map."""
+    """Rows and cosine similarities `(Q, k)` of the nearest vectors, nearest first, blockwise over a memory
+    map.
+    """
     return neighbours(vectors, queries, min(k, len(vectors)))
 
 
@@ -70,11 +75,16 @@ class ApproximateIndex:
         queries = _unit(queries)
         self.index.nprobe = self.facts.probes
         _, candidates = self.index.search(queries, wanted)
-        rows, similarity = np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.float32)
+        rows, similarity = (
+            np.empty((len(queries), k), dtype=np.int64),
+            np.empty((len(queries), k), dtype=np.float32),
+        )
         for place, found in enumerate(candidates):
             found = np.sort(found[found >= 0])
             if len(found) < k:  # the lists that were looked into hold too few
-                rows[place], similarity[place] = (part[0] for part in search_exactly(self.vectors, queries[[place]], k))
+                rows[place], similarity[place] = (
+                    part[0] for part in search_exactly(self.vectors, queries[[place]], k)
+                )
                 continue
             values = _unit(np.asarray(self.vectors[found])) @ queries[place]
             best = np.argsort(-values, kind="stable")[:k]
@@ -85,7 +95,9 @@ class ApproximateIndex:
 def search_index(
     folder: Path, vectors: Vectors, queries: Floats, k: int, *, progress: bool = True
 ) -> tuple[Rows, Floats, IndexFacts]:
-    """Nearest rows of vectors by the index that a folder keeps of them; it is built where it is missing or damaged."""
+    """Nearest rows of vectors by the index that a folder keeps of them; it is built where it is missing or
+    damaged.
+    """
     index = open_index(folder, vectors)
     if index is None:
         index = build_index(folder, vectors, progress=progress)
@@ -99,7 +111,9 @@ def open_index(folder: Path, vectors: Vectors) -> ApproximateIndex | None:
         facts = IndexFacts(**read_json(folder / FACTS))
         whole = tuple(facts.state) == _state(folder / INDEX) or sha256(folder / INDEX) == facts.sha256
         if whole and (facts.vectors, facts.dimensions) == tuple(vectors.shape):
-            return ApproximateIndex(faiss.read_index(str(folder / INDEX), faiss.IO_FLAG_MMAP_IFC), vectors, facts)
+            return ApproximateIndex(
+                faiss.read_index(str(folder / INDEX), faiss.IO_FLAG_MMAP_IFC), vectors, facts
+            )
     return None
 
 
@@ -117,7 +131,9 @@ def build_index(folder: Path, vectors: Vectors, *, seed: int = 0, progress: bool
             block = _unit(np.asarray(vectors[first : first + _BLOCK]))
             index.add(block)
             bar.advance(len(block))
-    queries = np.array(vectors[np.sort(draw.choice(size, min(_SAMPLE, size), replace=False))], dtype=np.float32)
+    queries = np.array(
+        vectors[np.sort(draw.choice(size, min(_SAMPLE, size), replace=False))], dtype=np.float32
+    )
     exact = search_exactly(vectors, queries, 10)[0]
     built = ApproximateIndex(index, vectors, IndexFacts(size, width, lists, 0, 0.0, len(queries), 0.0))
     probes = min(16, lists)
@@ -157,7 +173,9 @@ def recall_of(found: Rows, exact: Rows) -> float:
     0.5
     """
     return float(
-        np.mean([len(set(row) & set(other)) / len(other) for row, other in zip(found.tolist(), exact.tolist())])
+        np.mean(
+            [len(set(row) & set(other)) / len(other) for row, other in zip(found.tolist(), exact.tolist())]
+        )
     )
 
 

@@ -45,7 +45,8 @@ def described(values: npt.ArrayLike) -> dict[str, Any]:
 def bootstrap_interval(
     values: Floats, statistic: Callable[[Floats], Floats], *, resamples: int = 2000, seed: int = 0
 ) -> list[float] | None:
-    """Percentile interval of a statistic of rows `(n, …)`, drawn with replacement; `statistic` takes `(R, n, …)`.
+    """Percentile interval of a statistic of rows `(n, …)`, drawn with replacement; `statistic` takes `(R, n,
+    …)`.
 
     With fewer than ten rows it is too narrow; with one row there is none.
     """

@@ -1,4 +1,6 @@
-"""Live recognition: frames come in one at a time, an answer goes out every stride, with the time that it took."""
+"""Live recognition: frames come in one at a time, an answer goes out every stride, with the time that it
+took.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,13 @@ class LiveRecognition:
     fps
         Frames per second that come in; by default the rate that the model was fitted with, if it was given.
     window, stride
-        Seconds of a window and between two answers; by default those that the model was fitted with, else 2 and 0.5.
+        Seconds of a window and between two answers; by default those that the model was fitted with, else 2
+        and 0.5.
     topology
         The joint layout of the frames, or its name; that of the encoder unless given.
     reject
-        "auto" for the rate of the model, "none" for never, or the share of known windows that may be rejected.
+        "auto" for the rate of the model, "none" for never, or the share of known windows that may be
+        rejected.
     """
 
     model: Model | str | os.PathLike[str]
@@ -98,7 +102,9 @@ class LiveRecognition:
         self._ring[:] = 0
 
     def push(self, frame: Frame | None) -> Event | None:
-        """Take one frame `(V, C)` or `(P, V, C)`, None if nobody is seen; an answer where a stride is complete."""
+        """Take one frame `(V, C)` or `(P, V, C)`, None if nobody is seen; an answer where a stride is
+        complete.
+        """
         began = time.perf_counter()
         if not self.take(frame):
             return None
@@ -143,11 +149,15 @@ class LiveRecognition:
         frame = np.asarray(frame, dtype=np.float32)
         frame = frame[None] if frame.ndim == 2 else frame
         if frame.ndim != 3 or frame.shape[1:] != shape or len(frame) > MOST_PERSONS:
-            raise InputError(f"a frame has shape {frame.shape}; topology '{self.layout.name}' needs (persons, {shape})")
+            raise InputError(
+                f"a frame has shape {frame.shape}; topology '{self.layout.name}' needs (persons, {shape})"
+            )
         return np.where((np.abs(frame) <= LARGEST).all(-1, keepdims=True), frame, 0)
 
     def _recognise(self) -> tuple[str | None, float | None, bool | None]:
-        """Best class, its probability, and whether it is rejected; nothing if nobody is seen most of the time."""
+        """Best class, its probability, and whether it is rejected; nothing if nobody is seen most of the
+        time.
+        """
         frames = self.window_frames()
         if frames is None:
             return None, None, None
@@ -165,13 +175,16 @@ class LiveRecognition:
         return self._busy
 
     def summary(self, rate: float | None = None) -> str:
-        """Frames and answers so far, latency, and how many frames per second it could keep up with (`rate`, where known)."""
+        """Frames and answers so far, latency, and how many frames per second it could keep up with (`rate`,
+        where known).
+        """
         if not self.answers:
             return f"{self.frames} frames, no answer: a window of {self.window:g} s has {self.width} frames"
         median, high = np.quantile(self._latencies, [0.5, 0.95])
         return (
-            f"{self.frames} frames, {self.answers} answers; latency {median:.1f} ms (median), {high:.1f} ms (95 %); "
-            f"keeps up with {self.frames / max(self._busy, 1e-9) if rate is None else rate:.0f} frames per second"
+            f"{self.frames} frames, {self.answers} answers; latency {median:.1f} ms (median), {high:.1f} ms"
+            f" (95 %); keeps up with {self.frames / max(self._busy, 1e-9) if rate is None else rate:.0f}"
+            " frames per second"
         )
 
 
@@ -179,9 +192,10 @@ class LiveRecognition:
 class FrameReader:
     """Frames of a stream of JSON lines: joints `(V, C)` or persons `(P, V, C)`, bare or as {"joints": …}.
 
-    `null` is a missing joint or person; `null` or `[]` instead of a frame is nobody. A line that is not a frame counts as a
-    frame in which nobody is seen, which keeps the clock running; `bad` counts them and `problem` describes the last one. Where
-    none of the first `MOST_BAD` lines is a frame, or none of all, the stream is refused.
+    `null` is a missing joint or person; `null` or `[]` instead of a frame is nobody. A line that is not a
+    frame counts as a frame in which nobody is seen, which keeps the clock running; `bad` counts them and
+    `problem` describes the last one. Where none of the first `MOST_BAD` lines is a frame, or none of all, the
+    stream is refused.
     """
 
     lines: BinaryIO
@@ -212,14 +226,17 @@ class FrameReader:
             words = str(error).splitlines()[:1] or [""]
             self.bad += 1
             self.problem = (
-                f"line {self.read} of standard input is not a frame ({words[0][:120]}) and counts as nobody; write a JSON "
-                f"array of {len(self.topology)} joints with {self.topology.dimensions} coordinates per line"
+                f"line {self.read} of standard input is not a frame ({words[0][:120]}) and counts as nobody;"
+                f" write a JSON array of {len(self.topology)} joints with {self.topology.dimensions}"
+                " coordinates per line"
             )
             return None
 
 
 def parse_frame(line: bytes | str, topology: Topology) -> Frame | None:
-    """The persons `(P, V, C)` of a line of JSON, None if nobody is seen; an error of Python where it is no frame."""
+    """The persons `(P, V, C)` of a line of JSON, None if nobody is seen; an error of Python where it is no
+    frame.
+    """
     joints, dimensions = len(topology), topology.dimensions
     data = json.loads(line)
     data = data["joints"] if isinstance(data, dict) else data
@@ -230,7 +247,9 @@ def parse_frame(line: bytes | str, topology: Topology) -> Frame | None:
     persons = data if len(first) == joints else [data]
     if len(persons) > MOST_PERSONS:
         raise ValueError(f"{len(persons):,} persons, more than {MOST_PERSONS}")
-    filled = [[blank if joint is None else joint for joint in person or [blank] * joints] for person in persons]
+    filled = [
+        [blank if joint is None else joint for joint in person or [blank] * joints] for person in persons
+    ]
     frame = np.array(filled, dtype=np.float64)
     if frame.shape[1:] != (joints, dimensions):
         raise ValueError(f"shape {frame.shape}")

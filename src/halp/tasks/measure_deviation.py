@@ -1,4 +1,6 @@
-"""Deviation of recordings from a reference group: windows of both, and the measure of `halp.tasks.deviation`."""
+"""Deviation of recordings from a reference group: windows of both, and the measure of
+`halp.tasks.deviation`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from halp.tasks.windows import LONGEST, embedded
 
 @dataclass(frozen=True)
 class Deviations:
-    """A row per recording: score, percentile, whether it is unlike the whole reference, joints and moments."""
+    """A row per recording: score, percentile, whether it is unlike the whole reference, joints and
+    moments.
+    """
 
     rows: Sequence[dict[str, Any]]
     origin: str
@@ -37,7 +41,16 @@ class Deviations:
         """The most unusual moments, with the joint that differs most."""
         return Events(
             [
-                Event(row["recording"], m["start"], m["stop"], "unusual", row["person"], "model", None, _moment(m))
+                Event(
+                    row["recording"],
+                    m["start"],
+                    m["stop"],
+                    "unusual",
+                    row["person"],
+                    "model",
+                    None,
+                    _moment(m),
+                )
                 for row in self.rows
                 for m in row["moments"]
             ]
@@ -65,7 +78,8 @@ def deviation(
 ) -> Deviations:
     """How far movements are from those of a reference group, as a percentile among people who were held out.
 
-    It says how unusual a movement is for this group; it is not a diagnosis. Every recording of the source is a visit.
+    It says how unusual a movement is for this group; it is not a diagnosis. Every recording of the source is
+    a visit.
 
     Parameters
     ----------
@@ -82,7 +96,8 @@ def deviation(
     cache : bool
         Keep vectors for the next time.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields. Windows of 2 seconds, half a window apart, unless given.
+        How recordings are read: a `halp.Reading`, or its fields. Windows of 2 seconds, half a window apart,
+        unless given.
 
     Returns
     -------
@@ -118,7 +133,9 @@ def deviation(
 def deviation_windows(
     encoder: PretrainedEncoder, source: Source, table: FeatureTable, people: dict[str, str] | None = None
 ) -> Windows:
-    """Windows with the person of each: from a table by recording, else the subject of the source, else the recording."""
+    """Windows with the person of each: from a table by recording, else the subject of the source, else the
+    recording.
+    """
     rows = np.flatnonzero(table.seen > 0.5)
     names = [table.name(int(row)) for row in rows]
     persons = []

@@ -1,4 +1,5 @@
-"""The MODEL of `halp classify`: a folder with the classifier and the package of its encoder, so that it needs nothing else.
+"""The MODEL of `halp classify`: a folder with the classifier and the package of its encoder, so that it needs
+nothing else.
 
 `config.json` says what it is, `model.safetensors` holds the classifier, `encoder/` is an encoder package.
 """
@@ -61,11 +62,14 @@ class Model:
 
     @property
     def can_reject(self) -> bool:
-        """Whether it can tell what is unlike all of its classes; `rejected` is None in its answers where it cannot."""
+        """Whether it can tell what is unlike all of its classes; `rejected` is None in its answers where it
+        cannot.
+        """
         return self.classifier.can_reject()
 
     def predict(self, source: AnySource, **options: Any) -> Predictions:
-        """Classes of arrays, recordings or a store, see `halp.classify_predict`; arrays have the encoder's joints unless
+        """Classes of arrays, recordings or a store, see `halp.classify_predict`; arrays have the encoder's
+        joints unless
         `topology` is given. Safe to call from several threads."""
         from halp.tasks.classify import predict
 
@@ -77,7 +81,9 @@ class Model:
 
     @property
     def package(self) -> PretrainedEncoder:
-        """The encoder as it is handed on: it reads a clip once, whatever the model makes of its mirror image."""
+        """The encoder as it is handed on: it reads a clip once, whatever the model makes of its mirror
+        image.
+        """
         if sides_of(self.encoder) == "matter":
             return self.encoder
         whole = self.encoder.around(one_sided(self.encoder), self.encoder.origin)
@@ -134,7 +140,11 @@ def write_model(model: Model, folder: Path, name: str, onnx: dict[str, Any] | No
     write_json(folder / CONFIG, {**config, "sha256": fingerprint(config)})
     width, stride = model.cutting.window, model.cutting.stride or model.cutting.window
     windows = "whole clips" if width is None else f"{width:g} s, one every {stride:g} s"
-    facts = {"head": str(head.candidate), "score": model.assessment.get("encoder"), "labelled": model.labelled}
+    facts = {
+        "head": str(head.candidate),
+        "score": model.assessment.get("encoder"),
+        "labelled": model.labelled,
+    }
     facts |= {"classes": classifier.classes, "can_reject": model.can_reject, "windows": windows}
     write_text(folder / CARD, model_card(model.package, name, onnx, **facts))
 
@@ -199,7 +209,8 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     >>> halp.load_model("nowhere")
     Traceback (most recent call last):
     ...
-    halp.core.errors.InputError: 'nowhere' is not a model folder; make a model with `halp classify fit ENCODER LABELLED MODEL`
+    halp.core.errors.InputError: 'nowhere' is not a model folder; make a model with `halp classify fit ENCODER
+    LABELLED MODEL`
     """
     path = Path(path)
     config = read_json(path / CONFIG) if (path / CONFIG).is_file() else None
@@ -208,7 +219,9 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         wrong = "an encoder, not a model" if encodes else "not a model folder"
         raise InputError(f"'{path}' is {wrong}; make a model with `halp classify fit ENCODER LABELLED MODEL`")
     if config.get("version") != VERSION:
-        raise InputError(f"model '{path}' has version {config.get('version')!r}, this version of halp reads {VERSION}")
+        raise InputError(
+            f"model '{path}' has version {config.get('version')!r}, this version of halp reads {VERSION}"
+        )
     encoder = load_package(path / "encoder")
     try:
         encoder = with_sides(encoder, config.get("sides", "matter"))
@@ -243,7 +256,8 @@ def as_model(model: Model | str | os.PathLike[str]) -> Model:
         return load_model(model)
     if not isinstance(model, Model):
         raise InputError(
-            f"a model is needed, not {type(model).__name__}; give a folder, or what classify_fit or load_model gave"
+            f"a model is needed, not {type(model).__name__}; give a folder, or what classify_fit or"
+            " load_model gave"
         )
     return model
 

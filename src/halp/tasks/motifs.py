@@ -1,7 +1,8 @@
 """Motifs: movements that come again, with durations, found in window vectors without labels.
 
-A hidden Markov model with Gaussian states and a prior on staying (sticky) is fitted to principal components of the vectors. It
-can be saved and applied to new recordings. How far it depends on chance is measured by other seeds and by halves of the data.
+A hidden Markov model with Gaussian states and a prior on staying (sticky) is fitted to principal components
+of the vectors. It can be saved and applied to new recordings. How far it depends on chance is measured by
+other seeds and by halves of the data.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _ARRAYS = ("mean", "axes", "means", "variances", "start", "transitions")
 
 @dataclass(frozen=True)
 class MotifModel:
-    """A fitted model: the projection of vectors, and means, variances, start and transitions of `K` motifs."""
+    """A fitted model: the projection of vectors, and means, variances, start and transitions of `K`
+    motifs.
+    """
 
     mean: Floats
     axes: Floats
@@ -52,7 +55,9 @@ class MotifModel:
         return motif_names(len(self))
 
     def probabilities(self, sequences: Sequence[npt.ArrayLike]) -> list[Floats]:
-        """For every sequence of vectors `(T, F)` the probabilities `(T, K)` of motifs, all of its windows considered."""
+        """For every sequence of vectors `(T, F)` the probabilities `(T, K)` of motifs, all of its windows
+        considered.
+        """
         model = _hmm(len(self), 0)
         model.startprob_, model.transmat_ = self.start, self.transitions
         model.means_, model.covars_ = self.means, self.variances
@@ -73,14 +78,18 @@ class MotifModel:
         return (vectors - self.mean) @ self.axes
 
     def tree(self) -> Floats:
-        """Merges `(K − 1, 4)` of motifs that are most alike, as `scipy.cluster.hierarchy.linkage` gives them (average)."""
+        """Merges `(K − 1, 4)` of motifs that are most alike, as `scipy.cluster.hierarchy.linkage` gives them
+        (average).
+        """
         from scipy.cluster.hierarchy import linkage
 
         scaled = self.means / np.sqrt(self.variances.mean(axis=0))
         return np.asarray(linkage(scaled, "average")) if len(self) > 1 else np.zeros((0, 4))
 
     def merged(self, count: int) -> npt.NDArray[np.int64]:
-        """For every motif the number of its group, where the most similar are joined until `count` are left."""
+        """For every motif the number of its group, where the most similar are joined until `count` are
+        left.
+        """
         from scipy.cluster.hierarchy import fcluster
 
         if len(self) == 1:
@@ -128,7 +137,9 @@ def load_motifs(path: str | os.PathLike[str]) -> MotifModel:
     except FileNotFoundError:
         raise InputError(f"there is no file '{path}'; `halp motifs --save` writes one") from None
     except (OSError, ValueError, KeyError, EOFError, AttributeError) as error:
-        raise InputError(f"'{path}' does not hold motifs, or not whole ones; find them again with --save") from error
+        raise InputError(
+            f"'{path}' does not hold motifs, or not whole ones; find them again with --save"
+        ) from error
     return model
 
 
@@ -150,12 +161,18 @@ def fit_motifs(
     parts = _known_parts(sequences)
     total = sum(map(len, parts))
     if total < 4 or (count is not None and not 1 <= count <= total // 2):
-        raise InputError(f"{total} windows cannot make {count or 'any'} motifs; use more recordings or shorter strides")
+        raise InputError(
+            f"{total} windows cannot make {count or 'any'} motifs; use more recordings or shorter strides"
+        )
     if sticky < 0:
-        raise InputError(f"sticky = {sticky:g} is below zero; 0 leaves durations free, larger values make them longer")
+        raise InputError(
+            f"sticky = {sticky:g} is below zero; 0 leaves durations free, larger values make them longer"
+        )
     mean, axes = _projection(parts, seed)
     projected = [(part - mean) @ axes for part in parts]
-    tried = [count] if count is not None else [k for k in (2, 3, 4, 5, 6, 8, 10, MOST) if k <= total // 4] or [1]
+    tried = (
+        [count] if count is not None else [k for k in (2, 3, 4, 5, 6, 8, 10, MOST) if k <= total // 4] or [1]
+    )
     models: dict[int, Any] = {}
     with Bar("finding motifs", len(tried), shown=progress) as bar:
         for k in tried:
@@ -168,7 +185,9 @@ def fit_motifs(
     bic = {k: float(model.bic(stacked, lengths)) for k, model in models.items()}
     best = models[min(bic, key=lambda k: bic[k])]
     # the motif with the most windows comes first
-    order = np.argsort(-np.bincount(best.predict(stacked, lengths), minlength=best.n_components), kind="stable")
+    order = np.argsort(
+        -np.bincount(best.predict(stacked, lengths), minlength=best.n_components), kind="stable"
+    )
     return MotifModel(
         mean,
         axes,
@@ -208,7 +227,9 @@ def _hmm(count: int, seed: int, sticky: float = 0.0) -> Any:
     hmm = needed("hmmlearn.hmm")
     logging.getLogger("hmmlearn").setLevel(logging.ERROR)
     prior = 1.0 + sticky * np.eye(count)
-    return hmm.GaussianHMM(count, covariance_type="diag", transmat_prior=prior, n_iter=60, tol=1e-3, random_state=seed)
+    return hmm.GaussianHMM(
+        count, covariance_type="diag", transmat_prior=prior, n_iter=60, tol=1e-3, random_state=seed
+    )
 
 
 def _fitted(parts: Sequence[Floats], count: int, sticky: float, seed: int) -> Any | None:
@@ -232,7 +253,8 @@ def _fitted(parts: Sequence[Floats], count: int, sticky: float, seed: int) -> An
         except ValueError:
             return None
     whole = all(
-        np.isfinite(values).all() for values in (model.means_, model.covars_, model.transmat_, model.startprob_)
+        np.isfinite(values).all()
+        for values in (model.means_, model.covars_, model.transmat_, model.startprob_)
     )
     return model if whole and np.allclose(model.transmat_.sum(1), 1) else None
 
@@ -246,9 +268,11 @@ def stability(
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, float | None]:
-    """Adjusted Rand index (1: the same motifs, 0: chance) of models of other seeds, and of models of two halves.
+    """Adjusted Rand index (1: the same motifs, 0: chance) of models of other seeds, and of models of two
+    halves.
 
-    Halves are every other recording, or the first and second half of time if there is one; both models are applied to all.
+    Halves are every other recording, or the first and second half of time if there is one; both models are
+    applied to all.
     """
     parts = _known_parts(sequences)
     bar = Bar("other seeds and halves", seeds + 2, shown=progress)

@@ -1,7 +1,8 @@
-"""One ONNX file that answers: raw key points in; class probabilities and rejection out, or compact features of a bare encoder.
+"""One ONNX file that answers: raw key points in; class probabilities and rejection out, or compact features
+of a bare encoder.
 
-Preparation, encoder and classifier lie in one graph, for any number of clips, frames and persons. A file is checked against the
-library on recordings with gaps, absent and too many persons before it is kept.
+Preparation, encoder and classifier lie in one graph, for any number of clips, frames and persons. A file is
+checked against the library on recordings with gaps, absent and too many persons before it is kept.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class EncoderGraph(nn.Module):
 
     def __init__(self, encoder: PretrainedEncoder, layout: Topology) -> None:
         super().__init__()
-        self.prepare = PrepareGraph(layout, encoder.topology, encoder.persons, encoder.frames, encoder.normalisation)
+        self.prepare = PrepareGraph(
+            layout, encoder.topology, encoder.persons, encoder.frames, encoder.normalisation
+        )
         self.encoder = encoder
 
     def forward(self, points: Tensor) -> Tensor:
@@ -60,7 +63,9 @@ def somebody(clips: Tensor) -> Tensor:
 
 
 class ModelGraph(nn.Module):
-    """Points → probabilities `(B, classes)`, and whether a clip is rejected `(B,)`; a clip without anybody always is."""
+    """Points → probabilities `(B, classes)`, and whether a clip is rejected `(B,)`; a clip without anybody
+    always is.
+    """
 
     axes: Tensor
     removed: Tensor
@@ -79,7 +84,12 @@ class ModelGraph(nn.Module):
         self.kind, self.neighbours = head.candidate.kind, min(int(head.candidate.setting), len(head.bank))
         self.temperature, self.threshold = classifier.temperature, classifier.threshold()
         self.rejects = classifier.can_reject()
-        parts: dict[str, Any] = {"mean": head.mean, "scale": head.scale, "weight": head.weight, "bias": head.bias}
+        parts: dict[str, Any] = {
+            "mean": head.mean,
+            "scale": head.scale,
+            "weight": head.weight,
+            "bias": head.bias,
+        }
         if len(head.left):
             parts |= {"axes": head.axes, "removed": 1 - head.left}
         if self.rejects or self.kind == "knn":
@@ -119,7 +129,8 @@ def write_onnx(what: PretrainedEncoder | Model, path: Path, layout: Topology | N
     Parameters
     ----------
     what : PretrainedEncoder or Model
-        An encoder gives `features`, compact where it has a projection; a model `probabilities` and `rejected`.
+        An encoder gives `features`, compact where it has a projection; a model `probabilities` and
+        `rejected`.
     path : path
         The file to write.
     layout : Topology, optional
@@ -182,17 +193,26 @@ def _export_graph(
         with _quietly(), torch.no_grad():
             # constants stay in half precision where they are; runtimes fold them when they load the file
             torch.onnx.export(
-                graph, (example,), str(path), dynamo=False, opset_version=OPSET, do_constant_folding=False, **names
+                graph,
+                (example,),
+                str(path),
+                dynamo=False,
+                opset_version=OPSET,
+                do_constant_folding=False,
+                **names,
             )
     except Exception as error:  # whatever an encoder's operations make the exporter say
         words = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"encoder '{encoder.architecture.get('name', '?')}' cannot be exported to ONNX ({words[0][:200]}); leave out --onnx"
+            f"encoder '{encoder.architecture.get('name', '?')}' cannot be exported to ONNX"
+            f" ({words[0][:200]}); leave out --onnx"
         ) from error
 
 
 def check_onnx(what: PretrainedEncoder | Model, session: Any, layout: Topology) -> float:
-    """The largest difference between the library and a session: of probabilities, or of features over the largest one."""
+    """The largest difference between the library and a session: of probabilities, or of features over the
+    largest one.
+    """
     worst = 0.0
     for clips in sample_clips(layout):
         points = np.stack(clips)
@@ -202,7 +222,9 @@ def check_onnx(what: PretrainedEncoder | Model, session: Any, layout: Topology) 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             encoder = what.encoder if isinstance(what, Model) else what
-            vectors = embed(encoder, clips, topology=layout, compact=not isinstance(what, Model), progress=False)
+            vectors = embed(
+                encoder, clips, topology=layout, compact=not isinstance(what, Model), progress=False
+            )
         if isinstance(what, Model):
             wanted: npt.NDArray[Any] = what.classifier.predict(vectors).probabilities
             difference = float(np.abs(answers[0] - wanted).max())
@@ -210,7 +232,9 @@ def check_onnx(what: PretrainedEncoder | Model, session: Any, layout: Topology) 
             wanted = vectors
             difference = float(np.abs(answers[0] - wanted).max() / max(float(np.abs(wanted).max()), 1e-12))
         if answers[0].shape != wanted.shape:
-            raise InputError(f"ONNX gives shape {answers[0].shape} instead of {wanted.shape}; leave out --onnx")
+            raise InputError(
+                f"ONNX gives shape {answers[0].shape} instead of {wanted.shape}; leave out --onnx"
+            )
         worst = max(worst, difference)
     if not worst <= TOLERANCE:
         raise InputError(f"the ONNX file differs from the library by {worst:.2g}; leave out --onnx")
@@ -218,7 +242,9 @@ def check_onnx(what: PretrainedEncoder | Model, session: Any, layout: Topology) 
 
 
 def sample_clips(layout: Topology) -> Iterator[Clips]:
-    """Batches of random walks of joints: of several sizes, with missing joints and frames, absent and too many persons."""
+    """Batches of random walks of joints: of several sizes, with missing joints and frames, absent and too
+    many persons.
+    """
     draw = np.random.default_rng(1)
     for batch, frames, persons in ((1, 64, 1), (2, 23, 2), (5, 150, 3)):
         shape = (batch, frames, persons, len(layout), layout.dimensions)
@@ -232,7 +258,9 @@ def sample_clips(layout: Topology) -> Iterator[Clips]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Exporters tell of their progress on standard output and print graphs from C++: both streams are shut meanwhile."""
+    """Exporters tell of their progress on standard output and print graphs from C++: both streams are shut
+    meanwhile.
+    """
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -55,12 +55,16 @@ class People(Sequence[Person]):
             for first, count in runs(seen):
                 stop = float(times[first + count - 1]) + step
                 found.append(
-                    Event(self.recording(person), float(times[first]), stop, "seen", "", "model", person.score)
+                    Event(
+                        self.recording(person), float(times[first]), stop, "seen", "", "model", person.score
+                    )
                 )
         return Events(found)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A row per person: number, recording, first and last moment, share of frames, height, place, score."""
+        """A row per person: number, recording, first and last moment, share of frames, height, place,
+        score.
+        """
         return [{**person.to_json(), "recording": self.recording(person)} for person in self.people]
 
     def thumbnail(self, person: Person) -> npt.NDArray[np.uint8]:
@@ -72,10 +76,13 @@ class People(Sequence[Person]):
         return cut(picture, (low + high).astype(np.float64) / 2, 1.3 * float((high - low).max()))[2]
 
 
-def people(film: str | Path, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> People:
+def people(
+    film: str | Path, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
+) -> People:
     """Find the people in a video and follow each of them through all of it.
 
-    Other commands report each person as a recording of his or her own, `NAME#1`, `NAME#2`, …, if there are several;
+    Other commands report each person as a recording of his or her own, `NAME#1`, `NAME#2`, …, if there are
+    several;
     `--person` chooses one of them by the number given here.
 
     Parameters

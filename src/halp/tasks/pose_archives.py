@@ -1,4 +1,6 @@
-"""Poses for archives: Motion-BIDS, a folder of tables by participant, and NWB with ndx-pose, a file per person."""
+"""Poses for archives: Motion-BIDS, a folder of tables by participant, and NWB with ndx-pose, a file per
+person.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ _AXES = ("x", "y", "z")
 
 
 def write_bids(people: Iterable[Poses], folder: Path) -> list[Path]:
-    """A data set of Motion-BIDS: positions of joints by participant, task (the recording) and run; NaN is n/a.
+    """A data set of Motion-BIDS: positions of joints by participant, task (the recording) and run; NaN is
+    n/a.
 
-    A participant is the subject of a recording, or the recording where subjects are not known. `scans.tsv` has the names of
-    recordings as they were, since labels of BIDS are letters and digits only.
+    A participant is the subject of a recording, or the recording where subjects are not known. `scans.tsv`
+    has the names of recordings as they were, since labels of BIDS are letters and digits only.
     """
     if (folder / "dataset_description.json").exists():
         raise InputError(f"'{folder}' holds a data set of BIDS already; choose an empty folder")
@@ -33,7 +36,9 @@ def write_bids(people: Iterable[Poses], folder: Path) -> list[Path]:
     runs: Counter[tuple[str, str]] = Counter()
     scans: dict[str, list[dict[str, Any]]] = {}
     for poses in people:
-        participant = _label(poses.subject or poses.recording) + (f"p{poses.person + 1}" if poses.person else "")
+        participant = _label(poses.subject or poses.recording) + (
+            f"p{poses.person + 1}" if poses.person else ""
+        )
         task = _label(poses.recording)
         runs[participant, task] += 1
         stem = f"sub-{participant}_task-{task}_tracksys-pose_run-{runs[participant, task]:02}"
@@ -42,7 +47,11 @@ def write_bids(people: Iterable[Poses], folder: Path) -> list[Path]:
         write_csv(place / f"{stem}_channels.tsv", list(_channels(poses)[0]), _channels(poses), delimiter="\t")
         write_json(place / f"{stem}_motion.json", _sidecar(poses, task))
         paths.append(place / f"{stem}_motion.tsv")
-        row = {"filename": f"motion/{stem}_motion.tsv", "recording": poses.recording, "person": poses.person + 1}
+        row = {
+            "filename": f"motion/{stem}_motion.tsv",
+            "recording": poses.recording,
+            "person": poses.person + 1,
+        }
         scans.setdefault(participant, []).append(row)
     if not paths:
         raise InputError("there are no poses to write")
@@ -57,10 +66,14 @@ def write_bids(people: Iterable[Poses], folder: Path) -> list[Path]:
     people_rows = [{"participant_id": f"sub-{name}"} for name in scans]
     write_csv(folder / "participants.tsv", ["participant_id"], people_rows, delimiter="\t")
     write_text(
-        folder / "README", "Positions of joints, written by halp. Units are as recorded (metres for most formats).\n"
+        folder / "README",
+        "Positions of joints, written by halp. Units are as recorded (metres for most formats).\n",
     )
     facts = {"Name": "Poses", "BIDSVersion": BIDS_VERSION, "DatasetType": "raw", "Authors": ["unknown"]}
-    write_json(folder / "dataset_description.json", facts | {"GeneratedBy": [{"Name": "halp", "Version": __version__}]})
+    write_json(
+        folder / "dataset_description.json",
+        facts | {"GeneratedBy": [{"Name": "halp", "Version": __version__}]},
+    )
     return paths
 
 
@@ -103,14 +116,17 @@ def _sidecar(poses: Poses, task: str) -> dict[str, Any]:
 
 
 def write_nwb(path: Path, poses: Poses) -> None:
-    """An NWB file with a skeleton and a series of positions per joint (ndx-pose); a missing joint is NaN, confidence 0.
+    """An NWB file with a skeleton and a series of positions per joint (ndx-pose); a missing joint is NaN,
+    confidence 0.
 
     The time of day of a recording is not known to halp and stands as 1970.
     """
     pynwb, ndx_pose = needed("pynwb", "nwb"), needed("ndx_pose", "nwb")
     name = poses.subject or poses.name
     file = pynwb.NWBFile(
-        session_description=f"Poses of {poses.name}; the date of the recording is not known and stands as 1970",
+        session_description=(
+            f"Poses of {poses.name}; the date of the recording is not known and stands as 1970"
+        ),
         identifier=poses.name,
         session_start_time=datetime(1970, 1, 1, tzinfo=timezone.utc),
     )

@@ -31,7 +31,8 @@ def poses(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> list[Path]:
-    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or Motion-BIDS.
+    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or
+    Motion-BIDS.
 
     A file per person; Motion-BIDS is one data set with a folder per participant.
 
@@ -55,7 +56,9 @@ def poses(
 
 
 def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list[Path]:
-    """Write every person to a file named after the recording; units stay as they are (metres, for most formats)."""
+    """Write every person to a file named after the recording; units stay as they are (metres, for most
+    formats).
+    """
     check_choice("format of poses", file_format, FORMATS)
     if file_format == "bids":
         try:
@@ -66,10 +69,14 @@ def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list
     for poses in people:
         if poses.topology.dimensions != 3 and file_format not in _FLAT:
             raise InputError(f"'{poses.recording}' has poses of two dimensions; {file_format} needs three")
-        name = stem(safe_name(poses.recording, folder, "")) + (f"-person{poses.person + 1}" if poses.person else "")
+        name = stem(safe_name(poses.recording, folder, "")) + (
+            f"-person{poses.person + 1}" if poses.person else ""
+        )
         path = folder / f"{name}.{file_format}"
         if path in paths:
-            raise InputError(f"two recordings would be called '{path.name}'; write them to folders of their own")
+            raise InputError(
+                f"two recordings would be called '{path.name}'; write them to folders of their own"
+            )
         try:
             if file_format in ("nc", "nwb"):
                 (write_netcdf if file_format == "nc" else write_nwb)(path, poses)
@@ -116,9 +123,11 @@ def write_netcdf(path: Path, poses: Poses) -> None:
 
 
 def bvh(poses: Poses) -> str:
-    """A skeleton with rotations as text. Bones have their median length; rotations turn them from the first pose.
+    """A skeleton with rotations as text. Bones have their median length; rotations turn them from the first
+    pose.
 
-    A bone alone at a joint is turned by the smallest rotation, several by the best common one. Gaps are filled.
+    A bone alone at a joint is turned by the smallest rotation, several by the best common one. Gaps are
+    filled.
     """
     topology, joints = poses.topology, filled(poses.joints)
     children: list[list[int]] = [[] for _ in topology.joints]
@@ -127,7 +136,8 @@ def bvh(poses: Poses) -> str:
     roots = [joint for joint, parent in enumerate(topology.parents) if joint == parent]
     if len(roots) != 1:
         raise InputError(
-            f"topology '{topology.name}' has {len(roots)} roots; a BVH file has one, map it to another layout first"
+            f"topology '{topology.name}' has {len(roots)} roots; a BVH file has one, map it to another layout"
+            " first"
         )
     order = [roots[0]]
     for joint in order:
@@ -140,7 +150,9 @@ def bvh(poses: Poses) -> str:
     world = np.zeros((len(topology), len(joints), 3, 3))
     local = np.zeros_like(world)
     for joint in order:
-        before = world[topology.parents[joint]] if joint != roots[0] else np.tile(np.eye(3), (len(joints), 1, 1))
+        before = (
+            world[topology.parents[joint]] if joint != roots[0] else np.tile(np.eye(3), (len(joints), 1, 1))
+        )
         bones = [(offsets[child], joints[:, child] - joints[:, joint]) for child in children[joint]]
         bones = [(rest, now) for rest, now in bones if np.linalg.norm(rest) > 1e-9]
         world[joint] = before if not bones else _turned(before, bones)
@@ -161,7 +173,9 @@ def bvh(poses: Poses) -> str:
         lines.append(f"{pad}}}")
 
     describe(roots[0], 0)
-    depth_first = [topology.joints.index(line.split()[1]) for line in lines if line.split()[0] in ("ROOT", "JOINT")]
+    depth_first = [
+        topology.joints.index(line.split()[1]) for line in lines if line.split()[0] in ("ROOT", "JOINT")
+    ]
     angles = np.concatenate([_euler(local[joint]) for joint in depth_first], axis=1)
     motion = np.concatenate([joints[:, roots[0]], angles], axis=1)
     lines += ["MOTION", f"Frames: {len(joints)}", f"Frame Time: {1 / poses.fps:.8f}"]
@@ -170,7 +184,9 @@ def bvh(poses: Poses) -> str:
 
 
 def _turned(before: Floats, bones: list[tuple[Floats, Floats]]) -> Floats:
-    """Rotations `(T, 3, 3)` that bring bones at rest onto where they are, from the rotation of the parent on."""
+    """Rotations `(T, 3, 3)` that bring bones at rest onto where they are, from the rotation of the parent
+    on.
+    """
     if len(bones) == 1:
         rest, now = bones[0]
         a, b = (

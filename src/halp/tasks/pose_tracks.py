@@ -1,4 +1,6 @@
-"""Whole recordings of a source as they were recorded: poses on the recording's own clock, one person at a time."""
+"""Whole recordings of a source as they were recorded: poses on the recording's own clock, one person at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Poses:
-    """Joints `(T, V, C)` of one person in one recording, NaN if a joint or the person is missing; `start` in seconds."""
+    """Joints `(T, V, C)` of one person in one recording, NaN if a joint or the person is missing; `start` in
+    seconds.
+    """
 
     recording: str
     person: int
@@ -46,14 +50,18 @@ class Poses:
 
     @property
     def number(self) -> int:
-        """The person's number from 1: in the video, where it shows several people, else the place in the recording."""
+        """The person's number from 1: in the video, where it shows several people, else the place in the
+        recording.
+        """
         return person_of(self.recording) or self.person + 1
 
 
 def read_poses(
     source: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
 ) -> Iterator[Poses]:
-    """Every person of every recording of a source, as recorded; a store gives its clips as they were normalised."""
+    """Every person of every recording of a source, as recorded; a store gives its clips as they were
+    normalised.
+    """
     reading = combine(reading, keywords)
     opened = open_source(source, reading)
     topology = opened.topology
@@ -72,8 +80,12 @@ def read_poses(
             if origin:  # the joint that frames were centred on lies at zero and is there all the same
                 missing[:, topology.index(origin)] = False
             joints[missing | ~there[:, person, None]] = np.nan
-            subject = str(clip.extra.get("subject_name", "")) or (str(clip.subject) if clip.subject >= 0 else "")
-            yield Poses(clip.recording or clip.name, int(person), joints, topology, float(rate), clip.start, subject)
+            subject = str(clip.extra.get("subject_name", "")) or (
+                str(clip.subject) if clip.subject >= 0 else ""
+            )
+            yield Poses(
+                clip.recording or clip.name, int(person), joints, topology, float(rate), clip.start, subject
+            )
 
 
 def source_name(source: AnySource) -> str:

@@ -44,7 +44,8 @@ def events(
     Returns
     -------
     Events
-        In order of recording, subject and time. `halp.tasks.events.formats.write_events` writes them in another format.
+        In order of recording, subject and time. `halp.tasks.events.formats.write_events` writes them in
+        another format.
 
     Examples
     --------
@@ -55,16 +56,21 @@ def events(
     return read_matched(source, from_format, recordings).check(labels=labels or None, concurrent=concurrent)
 
 
-def read_matched(source: EventsLike, file_format: str = "auto", recordings: AnySource | None = None) -> Events:
-    """Events of a file or folder, matched with recordings where they are given; what does not fit is a warning."""
+def read_matched(
+    source: EventsLike, file_format: str = "auto", recordings: AnySource | None = None
+) -> Events:
+    """Events of a file or folder, matched with recordings where they are given; what does not fit is a
+    warning.
+    """
     found, notes = (source, []) if isinstance(source, Events) else read_events(source, file_format)
     if recordings is not None:
         lengths = recording_lengths(recordings)
         matched, missed, without = found.matched(list(lengths))
         if not len(matched):
             raise InputError(
-                f"no event of {found.origin} belongs to a recording of '{recordings}' (events name "
-                f"'{missed[0] if missed else ''}', recordings '{next(iter(lengths))}'); names without endings must be the same"
+                f"no event of {found.origin} belongs to a recording of '{recordings}' (events name"
+                f" '{missed[0] if missed else ''}', recordings '{next(iter(lengths))}'); names without"
+                " endings must be the same"
             )
         notes = [*notes, *(f"no recording is called '{name}', its events are left out" for name in missed)]
         notes += [f"recording '{name}' has no events" for name in without]

@@ -1,8 +1,9 @@
 """Repetitions of a movement: counted and cut, with pauses, unequal tempo and a partial first or last one.
 
-Poses, centred and scaled, are projected onto their principal components. A repetition is an excursion from where the movement
-rests and back: a peak of a component whose prominence is like that of the others. The component whose excursions cover the
-longest way is taken, so that three waves of a raised hand count, and not the raising.
+Poses, centred and scaled, are projected onto their principal components. A repetition is an excursion from
+where the movement rests and back: a peak of a component whose prominence is like that of the others. The
+component whose excursions cover the longest way is taken, so that three waves of a raised hand count, and not
+the raising.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _FASTEST = 0.35  # seconds of the quickest repetition
 _LIKE = 0.5  # of the usual prominence, below which an excursion is partial
 _FAINT = 0.2  # of the usual prominence, below which it is nothing
 _REST = 0.08  # of the height of an excursion, below which it has not begun or has ended
-_ABOVE_NOISE = 0.1  # mean bone lengths that an excursion has to move the whole body by, root mean square over joints
+_ABOVE_NOISE = (
+    0.1  # mean bone lengths that an excursion has to move the whole body by, root mean square over joints
+)
 _SMALLEST_BEND = 5.0  # degrees of an excursion of an angle
 _SAMPLES = 48
 
@@ -40,8 +43,8 @@ _SAMPLES = 48
 class Repetition:
     """One repetition, in seconds; `partial` ones are cut off or much smaller, and are not counted.
 
-    `cycle` is the time from its start to the start of the next one, `pause` the part of it after its stop: for a leg in
-    walking, the stride and the stance. Both are None for the last one.
+    `cycle` is the time from its start to the start of the next one, `pause` the part of it after its stop:
+    for a leg in walking, the stride and the stance. Both are None for the last one.
     """
 
     start: float
@@ -78,7 +81,9 @@ class Repetitions:
         subject = poses.subject or (f"person {poses.person + 1}" if poses.person else "")
         for r in self.repetitions:
             measured = {
-                k: str(v) for k, v in r.to_json().items() if k not in ("start", "stop", "partial") and v is not None
+                k: str(v)
+                for k, v in r.to_json().items()
+                if k not in ("start", "stop", "partial") and v is not None
             }
             label = "partial" if r.partial else "repetition"
             events.append(Event(poses.recording, r.start, r.stop, label, subject, "model", None, measured))
@@ -148,9 +153,11 @@ def repetitions(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> RepetitionCounts:
-    """Count and cut the repetitions of an exercise: duration, range of motion, smoothness, difference from a reference.
+    """Count and cut the repetitions of an exercise: duration, range of motion, smoothness, difference from a
+    reference.
 
-    Pauses, unequal tempo and a partial first or last repetition are allowed; partial ones are listed and not counted.
+    Pauses, unequal tempo and a partial first or last repetition are allowed; partial ones are listed and not
+    counted.
 
     Parameters
     ----------
@@ -189,8 +196,8 @@ def find_repetitions(
 
     Parameters
     ----------
-    reference : which whole repetition (from 1) the others are compared with; by default the one nearest to all others.
-    angle : find repetitions in this joint angle, such as `knee_right`, and report its range.
+    reference : which whole repetition (from 1) the others are compared with; by default the one nearest to
+    all others. angle : find repetitions in this joint angle, such as `knee_right`, and report its range.
     joint : find repetitions in the path of this joint about the hips, such as `wrist_left`.
     """
     _check_asked(poses, angle, joint)
@@ -208,7 +215,9 @@ def find_repetitions(
         curve, spans = _best_component(moved, poses.fps, len(kept))
     whole = [at for at, (_, _, partial) in enumerate(spans) if not partial]
     if reference is not None and not 1 <= reference <= len(whole):
-        raise InputError(f"'{poses.recording}' has {len(whole)} repetitions; --reference {reference} is out of range")
+        raise InputError(
+            f"'{poses.recording}' has {len(whole)} repetitions; --reference {reference} is out of range"
+        )
     cuts = [smooth[first : last + 1] for first, last, _ in spans]
     distances, medoid = _distances([cuts[at] for at in whole], None if reference is None else reference - 1)
     angle = angle or _widest_angle(poses, joint)
@@ -239,7 +248,9 @@ def find_repetitions(
 def _check_asked(poses: Poses, angle: str | None, joint: str | None) -> None:
     """Refuse an angle or a joint that the recording does not have."""
     if angle is not None and joint is not None:
-        raise InputError("repetitions are found in one angle or in one joint; give --angle or --joint, not both")
+        raise InputError(
+            "repetitions are found in one angle or in one joint; give --angle or --joint, not both"
+        )
     if angle is not None:
         check_choice(f"angle of '{poses.recording}'", angle, angle_joints(poses.topology))
         if not np.isfinite(joint_angles(poses.joints, poses.topology)[angle]).any():
@@ -266,22 +277,29 @@ def _smoothed(values: Floats, fps: float) -> Floats:
 
 
 def _best_component(values: Floats, fps: float, joints: int) -> tuple[Floats, list[tuple[int, int, bool]]]:
-    """The principal component with the longest way over like excursions, and their spans (first, last, partial)."""
+    """The principal component with the longest way over like excursions, and their spans (first, last,
+    partial).
+    """
     centred = values - values.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
-    return _best_curve([centred @ axis for axis in axes[:COMPONENTS]], centred, fps, _ABOVE_NOISE * np.sqrt(joints))
+    return _best_curve(
+        [centred @ axis for axis in axes[:COMPONENTS]], centred, fps, _ABOVE_NOISE * np.sqrt(joints)
+    )
 
 
 def _best_curve(
     curves: Sequence[Floats], centred: Floats, fps: float, smallest: float
 ) -> tuple[Floats, list[tuple[int, int, bool]]]:
-    """The curve, upwards or downwards, with the longest way over like excursions of `smallest` or more, and their spans."""
+    """The curve, upwards or downwards, with the longest way over like excursions of `smallest` or more, and
+    their spans.
+    """
     best: tuple[float, Floats, list[tuple[int, int, bool]]] = 0.0, curves[0], []
     for curve in curves:
         for side in (curve, -curve):
             spans, way = _excursions(side, fps, smallest)
             way *= _alikeness(centred, [(first, last) for first, last, partial in spans if not partial])
-            # rest is where people begin and end: a curve that is high there shows the pauses and not the movement
+            # rest is where people begin and end: a curve that is high there shows the pauses and not the
+            # movement
             edge = max(1, round(0.2 * fps))
             low, high = np.percentile(side, [5, 95])
             rest = (np.median(np.r_[side[:edge], side[-edge:]]) - low) / max(high - low, 1e-9)
@@ -299,7 +317,8 @@ def _excursions(curve: Floats, fps: float, smallest: float) -> tuple[list[tuple[
     prominence = facts["prominences"]
     if not len(peaks):
         return [], 0.0
-    # the usual prominence is that of the most peaks that are at least as prominent: neither a fidget nor noise sets it
+    # the usual prominence is that of the most peaks that are at least as prominent: neither a fidget nor
+    # noise sets it
     ordered = np.sort(prominence)[::-1]
     usual = float(ordered[(ordered * np.arange(1, len(ordered) + 1)).argmax()])
     usual = float(np.median(prominence[prominence >= usual]))
@@ -315,8 +334,12 @@ def _excursions(curve: Floats, fps: float, smallest: float) -> tuple[list[tuple[
     return _with_cut_off(curve, spans, _FAINT * usual), float(prominence[prominence >= _LIKE * usual].sum())
 
 
-def _with_cut_off(curve: Floats, spans: list[tuple[int, int, bool]], smallest: float) -> list[tuple[int, int, bool]]:
-    """The spans with the ends of repetitions that the recording begins or ends in: flanks without their peak."""
+def _with_cut_off(
+    curve: Floats, spans: list[tuple[int, int, bool]], smallest: float
+) -> list[tuple[int, int, bool]]:
+    """The spans with the ends of repetitions that the recording begins or ends in: flanks without their
+    peak.
+    """
     first, last = spans[0][0], spans[-1][1]
     end = len(curve) - 1
     if first > 0 and curve[0] == curve[: first + 1].max() and curve[0] - curve[: first + 1].min() >= smallest:
@@ -327,7 +350,9 @@ def _with_cut_off(curve: Floats, spans: list[tuple[int, int, bool]], smallest: f
 
 
 def _alikeness(values: Floats, spans: list[tuple[int, int]]) -> float:
-    """How much of the movement within spans their mean explains, 0 … 1: little where two kinds of spans alternate."""
+    """How much of the movement within spans their mean explains, 0 … 1: little where two kinds of spans
+    alternate.
+    """
     if len(spans) < 2:
         return 0.5
     cuts = np.stack([resampled(values[first : last + 1], _SAMPLES // 2) for first, last in spans])
@@ -336,7 +361,9 @@ def _alikeness(values: Floats, spans: list[tuple[int, int]]) -> float:
 
 
 def _foot(curve: Floats, peak: int, limit: int, step: int) -> int:
-    """Where the flank of a peak towards `limit` ends: the last frame above a part of its height over the lowest point."""
+    """Where the flank of a peak towards `limit` ends: the last frame above a part of its height over the
+    lowest point.
+    """
     flank = curve[peak : limit + 1] if step > 0 else curve[limit : peak + 1][::-1]
     low = flank.min()
     below = np.flatnonzero(flank <= low + _REST * (curve[peak] - low))
@@ -344,7 +371,9 @@ def _foot(curve: Floats, peak: int, limit: int, step: int) -> int:
 
 
 def _distances(cuts: list[Floats], reference: int | None) -> tuple[list[float], int | None]:
-    """Distances of repetitions to a reference by dynamic time warping, per frame and joint coordinate; default: medoid."""
+    """Distances of repetitions to a reference by dynamic time warping, per frame and joint coordinate;
+    default: medoid.
+    """
     if not cuts:
         return [], None
     even = [resampled(cut, _SAMPLES) for cut in cuts]
@@ -366,7 +395,8 @@ def resampled(values: Floats, count: int) -> Floats:
 def _widest_angle(poses: Poses, joint: str | None = None) -> str:
     """The joint angle with the largest range in the recording, robustly; empty if the topology has none.
 
-    With `joint`, of the angles that move this joint, if there are any: the joint lies in their middle or at an end.
+    With `joint`, of the angles that move this joint, if there are any: the joint lies in their middle or at
+    an end.
     """
     triples = angle_joints(poses.topology)
     if not triples:
@@ -383,7 +413,8 @@ def _widest_angle(poses: Poses, joint: str | None = None) -> str:
 
 
 def spectral_arc_length(speed: npt.ArrayLike, fps: float) -> float | None:
-    """Smoothness of a speed profile: minus the arc length of its normalised spectrum up to 10 Hz; nearer to 0 is smoother.
+    """Smoothness of a speed profile: minus the arc length of its normalised spectrum up to 10 Hz; nearer to 0
+    is smoother.
 
     After the definition of Balasubramanian and others (2012): the spectrum is cut where it stays below 5 %.
     """
@@ -404,10 +435,13 @@ def spectral_arc_length(speed: npt.ArrayLike, fps: float) -> float | None:
 
 
 def repetition_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `Repetitions.to_json` for people: units in the names of columns, intervals beside their means."""
+    """A row of `Repetitions.to_json` for people: units in the names of columns, intervals beside their
+    means.
+    """
     units = {"duration": "s", "cycle": "s", "range": "°"}
     shown = {name: row[name] for name in ("recording", "subject", "person", "count", "partial")}
     shown |= {
-        f"{name} ({unit})": with_interval(row[f"{name}_mean"], row[f"{name}_interval"]) for name, unit in units.items()
+        f"{name} ({unit})": with_interval(row[f"{name}_mean"], row[f"{name}_interval"])
+        for name, unit in units.items()
     }
     return shown | {"pause (s)": row["pause_mean"], "cadence (1/min)": row["cadence"], "angle": row["angle"]}

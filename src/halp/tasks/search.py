@@ -74,11 +74,18 @@ class SearchResults(Sequence[Event]):
         return Events(self.hits)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A row per hit, nearest first: name, similarity, start and end, and beside them the words of events."""
+        """A row per hit, nearest first: name, similarity, start and end, and beside them the words of
+        events.
+        """
         rows = []
         for hit in self.hits:
             event = hit.to_json()
-            named = {"name": hit.recording, "similarity": event["score"], "start": event["start"], "end": event["stop"]}
+            named = {
+                "name": hit.recording,
+                "similarity": event["score"],
+                "start": event["start"],
+                "end": event["stop"],
+            }
             rows.append(named | {name: value for name, value in event.items() if name != "start"})
         return rows
 
@@ -104,25 +111,27 @@ def search(
     encoder : PretrainedEncoder, path or str
         An encoder, a run, a package, a shipped name, or `auto`.
     query : array, path, or str
-        An array `(T, V, C)` or `(T, P, V, C)`, recordings, or the name of a recording of the source, which is then left out
-        of the hits. A query of several clips or windows finds what is most like any of them.
+        An array `(T, V, C)` or `(T, P, V, C)`, recordings, or the name of a recording of the source, which is
+        then left out of the hits. A query of several clips or windows finds what is most like any of them.
     source : Source, Store, path, array or sequence of arrays
         Where to search, see `halp.open_source`.
     k : int
         How many to find.
     where : str, optional
-        A filter on rows, such as `subject = 3 and label in ('walk', 'run')`; the rows that pass are compared exactly.
+        A filter on rows, such as `subject = 3 and label in ('walk', 'run')`; the rows that pass are compared
+        exactly.
     exact : bool
         Compare with every vector even if there are more than a million.
     adapt : bool
-        Compare in a metric that is fitted to the clips of the source: what mutual neighbours differ in counts less.
+        Compare in a metric that is fitted to the clips of the source: what mutual neighbours differ in counts
+        less.
     cache : bool
         Keep vectors and index for the next search.
     progress : bool
         Whether progress is shown.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
-        pattern).
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format,
+        options, labels, pattern).
 
     Returns
     -------
@@ -174,14 +183,18 @@ def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:
     if not len(rows):
         near = difflib.get_close_matches(name, source.recordings, n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise InputError(f"there is no file '{name}', and no recording of that name where it is searched for{hint}")
+        raise InputError(
+            f"there is no file '{name}', and no recording of that name where it is searched for{hint}"
+        )
     return rows
 
 
 def _rows_of_query_file(
     query: Any, vectors: npt.NDArray[np.float32], source: Source, table: FeatureTable
 ) -> npt.NDArray[np.int64]:
-    """Rows of the recording that a queried file is, by its name and its vectors; none if there is nothing else."""
+    """Rows of the recording that a queried file is, by its name and its vectors; none if there is nothing
+    else.
+    """
     if not isinstance(query, (str, os.PathLike)):
         return np.zeros(0, dtype=np.int64)
     path = Path(query).resolve().with_suffix("").as_posix()

@@ -1,4 +1,6 @@
-"""A timeline of a recording: windows with classes of a model, or with groups found in the recordings, merged into segments."""
+"""A timeline of a recording: windows with classes of a model, or with groups found in the recordings, merged
+into segments.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def segment(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Timeline:
-    """Segments of every recording of a source: classes of a model (with its own encoder), or groups if there is none.
+    """Segments of every recording of a source: classes of a model (with its own encoder), or groups if there
+    is none.
 
     Parameters
     ----------
@@ -65,12 +68,13 @@ def segment(
     shortest
         Segments of fewer seconds go to a neighbour; half a window unless given.
     reject
-        "auto" for the rate of the model, "none" for never, or the share of known windows that may be rejected.
+        "auto" for the rate of the model, "none" for never, or the share of known windows that may be
+        rejected.
     cache, progress
         See `halp.embed_table`.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
-        pattern).
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format,
+        options, labels, pattern).
 
     Returns
     -------
@@ -94,7 +98,9 @@ def segment(
     used, opened = open_for(encoder if loaded is None else loaded.encoder, source, reading)
     if loaded is not None:
         warn_about(loaded, cutting, reject)
-        table, prediction = predict_table(loaded, opened, reading, reject=reject, cache=cache, progress=progress)
+        table, prediction = predict_table(
+            loaded, opened, reading, reject=reject, cache=cache, progress=progress
+        )
         labels, label_scores = list(loaded.classifier.classes), prediction.probabilities
         rejected = prediction.rejected if loaded.classifier.can_reject(reject) else None
     else:
@@ -105,7 +111,9 @@ def segment(
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
     segments: list[Event] = []
     for number, (name, rows) in enumerate(zip(table.recordings, table.rows_by_recording())):
-        absent = [(start, stop) for start, stop in table.absent(number) if stop - start >= max(shortest, 1e-6)]
+        absent = [
+            (start, stop) for start, stop in table.absent(number) if stop - start >= max(shortest, 1e-6)
+        ]
         rows = rows[table.seen[rows] >= SEEN] if absent else rows
         segments += merge_windows(
             name,
@@ -135,6 +143,6 @@ def check_stride(window: float, stride: float) -> None:
     """Refuse windows that leave time between them: a timeline would claim to have seen it."""
     if stride > window:
         raise InputError(
-            f"a stride of {stride:g} s is longer than the window of {window:g} s, so {stride - window:g} of every {stride:g} s "
-            f"would not be seen; give a stride of up to {window:g} s"
+            f"a stride of {stride:g} s is longer than the window of {window:g} s, so {stride - window:g} of"
+            f" every {stride:g} s would not be seen; give a stride of up to {window:g} s"
         )

@@ -1,4 +1,6 @@
-"""Predictions about spans of time, and how overlapping windows are merged into segments with one label each."""
+"""Predictions about spans of time, and how overlapping windows are merged into segments with one label
+each.
+"""
 
 from __future__ import annotations
 
@@ -38,21 +40,25 @@ def predicted(
     rejected: bool | None = None,
     **more: Any,
 ) -> Event:
-    """The event of a prediction: `best` is the most probable class, None if nobody, or not this person, is seen.
+    """The event of a prediction: `best` is the most probable class, None if nobody, or not this person, is
+    seen.
 
-    The label is empty if the class is rejected as unlike everything labelled; `rejected` is None if the model cannot
-    reject.
+    The label is empty if the class is rejected as unlike everything labelled; `rejected` is None if the model
+    cannot reject.
     """
     unseen = NOBODY if person_of(recording) is None else ABSENT
     label = unseen if best is None else "" if rejected else best
-    return Event(recording, start, stop, label, "", "model", probability, {"best": best, "rejected": rejected, **more})
+    return Event(
+        recording, start, stop, label, "", "model", probability, {"best": best, "rejected": rejected, **more}
+    )
 
 
 def prediction_json(event: Event) -> dict[str, Any]:
-    """A prediction as plain data: the words of events, and beside them name, end, probability, best and rejected.
+    """A prediction as plain data: the words of events, and beside them name, end, probability, best and
+    rejected.
 
-    `label` is null where the class is rejected, and where nobody is seen; `state` says so there. Times are rounded to a
-    millisecond.
+    `label` is null where the class is rejected, and where nobody is seen; `state` says so there. Times are
+    rounded to a millisecond.
     """
     start, stop = round(event.start, 3), round(event.stop, 3)
     score = None if event.score is None else round(event.score, 6)
@@ -92,7 +98,9 @@ class Predictions(Sequence[Event]):
         return self.predictions[place]
 
     def events(self) -> Events:
-        """The predictions as events; the label is empty if they are rejected, and `nobody` where nobody is seen."""
+        """The predictions as events; the label is empty if they are rejected, and `nobody` where nobody is
+        seen.
+        """
         return Events(self.predictions)
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -113,10 +121,10 @@ def merge_windows(
 ) -> list[Event]:
     """Segments of one recording from windows `(N,)` with probabilities `(N, C)` of the classes.
 
-    Time is cut at every start and end of a window. Each piece takes the class of the largest mean probability of the windows
-    over it, a window counting more towards its middle, and is rejected where most of them are. Pieces of one class are
-    joined, and segments shorter than `shortest` go to the neighbour that is likelier there. In the spans `absent` nobody is
-    seen. A gap between windows belongs to the piece before it.
+    Time is cut at every start and end of a window. Each piece takes the class of the largest mean probability
+    of the windows over it, a window counting more towards its middle, and is rejected where most of them are.
+    Pieces of one class are joined, and segments shorter than `shortest` go to the neighbour that is likelier
+    there. In the spans `absent` nobody is seen. A gap between windows belongs to the piece before it.
     """
     moments = np.unique(np.round(np.concatenate([starts, ends, np.ravel(absent)]), 6))
     if not len(moments):
@@ -149,7 +157,9 @@ def merge_windows(
 def _merge_short(
     kind: npt.NDArray[np.int64], lengths: Floats, evidence: Floats, shortest: float, *, empty: int
 ) -> list[tuple[int, int]]:
-    """Give runs shorter than `shortest` the kind of a neighbour, in place, shortest first; the runs that are left."""
+    """Give runs shorter than `shortest` the kind of a neighbour, in place, shortest first; the runs that are
+    left.
+    """
     edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
     end, before = (
         dict(pairwise(edges)),
@@ -180,7 +190,9 @@ def _merge_short(
 
 
 def _mean_over_windows(middles: Floats, starts: Floats, ends: Floats, values: Floats) -> Floats:
-    """Mean values `(K, L)` of the windows over each piece; a piece without any has those of the piece before."""
+    """Mean values `(K, L)` of the windows over each piece; a piece without any has those of the piece
+    before.
+    """
     total, weight = np.zeros((len(middles), values.shape[1])), np.zeros(len(middles))
     for start, end, row in zip(starts, ends, values):
         first, last = np.searchsorted(middles, [start, end])

@@ -1,7 +1,9 @@
-"""Statistics of events: how often, how long, in what order; per recording, and between groups with the person as unit.
+"""Statistics of events: how often, how long, in what order; per recording, and between groups with the person
+as unit.
 
-Time in which nobody was there (`nobody`) is no part of the observed time, so a share is a share of the time with somebody.
-A recording is observed from 0 to its length where that is known, else to the stop of its last event.
+Time in which nobody was there (`nobody`) is no part of the observed time, so a share is a share of the time
+with somebody. A recording is observed from 0 to its length where that is known, else to the stop of its last
+event.
 """
 
 from __future__ import annotations
@@ -46,9 +48,12 @@ class Statistics:
 
     def to_json(self) -> dict[str, Any]:
         tables = {
-            name: getattr(self, name) for name in ("recordings", "observed", "summary", "bins", "transitions", "groups")
+            name: getattr(self, name)
+            for name in ("recordings", "observed", "summary", "bins", "transitions", "groups")
         }
-        return {name: rounded(rows) for name, rows in tables.items() if rows or name in ("recordings", "observed")}
+        return {
+            name: rounded(rows) for name, rows in tables.items() if rows or name in ("recordings", "observed")
+        }
 
 
 def stats(
@@ -75,8 +80,8 @@ def stats(
 ) -> Statistics:
     """Count events: how often, how long, in what order; per recording, and between groups of people.
 
-    Shares refer to the time in which somebody was there, from 0 to the end of the recording (of its last event, where the
-    length is not known). A person is a subject, or a recording where subjects are not given.
+    Shares refer to the time in which somebody was there, from 0 to the end of the recording (of its last
+    event, where the length is not known). A person is a subject, or a recording where subjects are not given.
 
     Parameters
     ----------
@@ -103,7 +108,8 @@ def stats(
     measure : str
         What groups are compared by: share, rate, mean, count, total or latency.
     test : str
-        permutation, kruskal (between people), or mixed (within people: a linear mixed model, with statsmodels).
+        permutation, kruskal (between people), or mixed (within people: a linear mixed model, with
+        statsmodels).
     source : str, optional
         Count events of human or model only.
     recordings : source, optional
@@ -135,10 +141,18 @@ def stats(
     table = None if people is None or isinstance(people, Mapping) else people
     if covariates and table is None:
         raise InputError("covariates are columns of a table of people; give it with --people")
-    groups = people if isinstance(people, Mapping) else None if table is None or by is None else read_people(table, by)
+    groups = (
+        people
+        if isinstance(people, Mapping)
+        else None
+        if table is None or by is None
+        else read_people(table, by)
+    )
     if table is not None and by is None and within is None:
         read_people(table, by)  # says that --by is missing
-    numbers = {name: _numbers(read_people(table, name), name) for name in covariates} if table is not None else {}
+    numbers = (
+        {name: _numbers(read_people(table, name), name) for name in covariates} if table is not None else {}
+    )
     return statistics(
         chosen,
         gap=gap,
@@ -192,14 +206,13 @@ def statistics(
 
     Parameters
     ----------
-    gap, shortest : bouts of a label up to `gap` seconds apart are one; then bouts shorter than `shortest` are left out.
-    start, stop : the part of every recording that counts, in seconds.
-    bins : also count per this many seconds.
-    concurrent : events of different labels may overlap.
-    by : a column of the events that names the group of a person; or `groups`, a group for every subject or recording.
-    within : a column of the events that names the condition of a recording, for a comparison within people.
-    covariates : numbers by name and person that are taken out of a difference.
-    measure, test : what is compared, and how (`permutation`, `kruskal` between people, `mixed` within people).
+    gap, shortest : bouts of a label up to `gap` seconds apart are one; then bouts shorter than `shortest` are
+    left out. start, stop : the part of every recording that counts, in seconds. bins : also count per this
+    many seconds. concurrent : events of different labels may overlap. by : a column of the events that names
+    the group of a person; or `groups`, a group for every subject or recording. within : a column of the
+    events that names the condition of a recording, for a comparison within people. covariates : numbers by
+    name and person that are taken out of a difference. measure, test : what is compared, and how
+    (`permutation`, `kruskal` between people, `mixed` within people).
     """
     if not len(events):
         raise InputError(f"{events.origin} holds no event; there is nothing to count")
@@ -215,7 +228,8 @@ def statistics(
         )
     if test == "mixed" and within is None:
         raise InputError(
-            "a mixed model needs people who were seen several times; name their conditions with --within COLUMN"
+            "a mixed model needs people who were seen several times; name their conditions with --within"
+            " COLUMN"
         )
     for name, value in {"gap": gap, "shortest": shortest, "start": start}.items():
         if value < 0:
@@ -236,7 +250,9 @@ def statistics(
     )
     if within is not None:
         values = condition_values(tiers, labels, measure, conditions_of(events, within))
-        compared = compare_conditions(values, test=test, covariates=covariates, resamples=resamples, seed=seed)
+        compared = compare_conditions(
+            values, test=test, covariates=covariates, resamples=resamples, seed=seed
+        )
         return replace(result, groups={"by": within, "measure": measure} | compared)
     if by is None and groups is None:
         return result
@@ -251,7 +267,8 @@ def statistics(
 def _summary(values: Mapping[str, Mapping[str, float]], measure: str) -> list[dict[str, Any]]:
     """A row per label: the measure over people, with Student's 95 % interval of its mean.
 
-    Counts and shares of one recording have no interval: it was counted completely, and is not a sample of anything.
+    Counts and shares of one recording have no interval: it was counted completely, and is not a sample of
+    anything.
     """
     rows = []
     for label, persons in values.items():
@@ -267,7 +284,8 @@ def _bout_rows(tier: Bouts, labels: Sequence[str]) -> list[dict[str, Any]]:
         bouts = [e for e in tier.bouts if e.label == label]
         durations = [e.duration for e in bouts]
         rows.append(
-            {**_whose(tier), "label": label} | measures(durations, [e.start for e in bouts], tier.observed, tier.begin)
+            {**_whose(tier), "label": label}
+            | measures(durations, [e.start for e in bouts], tier.observed, tier.begin)
         )
     return rows
 
@@ -275,7 +293,11 @@ def _bout_rows(tier: Bouts, labels: Sequence[str]) -> list[dict[str, Any]]:
 def _whose(tier: Bouts) -> dict[str, Any]:
     """Recording and subject, and the person where a video shows several."""
     person = person_of(tier.recording)
-    return {"recording": tier.recording, **({} if person is None else {"person": person}), "subject": tier.subject}
+    return {
+        "recording": tier.recording,
+        **({} if person is None else {"person": person}),
+        "subject": tier.subject,
+    }
 
 
 def _observed_row(tier: Bouts, labels: Sequence[str]) -> dict[str, Any]:
@@ -291,7 +313,9 @@ def _observed_row(tier: Bouts, labels: Sequence[str]) -> dict[str, Any]:
 
 
 def entropy(totals: npt.ArrayLike) -> float | None:
-    """Shannon entropy in bits of how time is shared out: 0 for one label alone, log2(n) for n labels of equal time."""
+    """Shannon entropy in bits of how time is shared out: 0 for one label alone, log2(n) for n labels of equal
+    time.
+    """
     from scipy import stats
 
     values = np.asarray(totals, dtype=np.float64)
@@ -299,7 +323,9 @@ def entropy(totals: npt.ArrayLike) -> float | None:
 
 
 def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str, Any]]:
-    """Per bin: bouts that begin in it, seconds and share of what was observed of it; the last bin may be shorter."""
+    """Per bin: bouts that begin in it, seconds and share of what was observed of it; the last bin may be
+    shorter.
+    """
     count = math.ceil((tier.end - tier.begin) / width - 1e-9)
     if count > 100_000:
         raise InputError(f"bins of {width:g} s cut '{tier.recording}' into {count} parts; choose longer ones")

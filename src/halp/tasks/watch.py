@@ -1,4 +1,6 @@
-"""Recognition of what a camera or a video shows, as it comes: poses of every picture, and an event at every stride."""
+"""Recognition of what a camera or a video shows, as it comes: poses of every picture, and an event at every
+stride.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def live(
     Yields
     ------
     Event
-        A prediction per stride; `more["stages"]` says how many milliseconds picture, pose and recognition took.
+        A prediction per stride; `more["stages"]` says how many milliseconds picture, pose and recognition
+        took.
     """
     fitted = model if isinstance(model, Model) else load_model(model)
     rate = camera_rate(source) or fps

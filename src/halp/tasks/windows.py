@@ -1,4 +1,6 @@
-"""Windows of recordings: those that lie in events take their labels; their vectors make motifs and deviation."""
+"""Windows of recordings: those that lie in events take their labels; their vectors make motifs and
+deviation.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ LONGEST = 2.0  # seconds of a window, where the user does not say
 
 
 def usual_cutting(events: Events, asked: WindowSettings) -> WindowSettings:
-    """Windows as asked for, else of the median duration of labelled events, up to two seconds, every half of it."""
+    """Windows as asked for, else of the median duration of labelled events, up to two seconds, every half of
+    it.
+    """
     durations = [event.duration for event in events if event.label not in ("", *UNSEEN)]
     if not durations:
         raise InputError(f"{events.origin} has no labelled event; nothing can be learned from it")
@@ -27,7 +31,8 @@ def usual_cutting(events: Events, asked: WindowSettings) -> WindowSettings:
 
 
 def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
-    """The windows of a source of which more than half lies in one event, with its label, and what does not match.
+    """The windows of a source of which more than half lies in one event, with its label, and what does not
+    match.
 
     Where every labelled event names a subject, subjects keep people apart in cross-validation.
     """
@@ -37,7 +42,9 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
     classes = matched.labels
     if not classes:
         first = f" (events name '{missed[0]}', recordings '{source.recordings[0]}')" if missed else ""
-        raise InputError(f"no labelled event of {events.origin} belongs to a recording of '{source.name}'{first}")
+        raise InputError(
+            f"no labelled event of {events.origin} belongs to a recording of '{source.name}'{first}"
+        )
     rows = source.rows
     labels, best = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows))
     people = sorted({event.subject for event in matched if event.label in classes})
@@ -50,7 +57,9 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
             continue
         first, last = edges[place[event.recording]], edges[place[event.recording] + 1]
         windows = order[first:last]
-        inside = np.minimum(rows["stop"][windows], event.stop) - np.maximum(rows["start"][windows], event.start)
+        inside = np.minimum(rows["stop"][windows], event.stop) - np.maximum(
+            rows["start"][windows], event.start
+        )
         share = inside / np.maximum(rows["stop"][windows] - rows["start"][windows], 1e-9)
         chosen = windows[(share > 0.5) & (share > best[windows])]
         best[chosen] = share[np.searchsorted(windows, chosen)]
@@ -59,7 +68,8 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
             subjects[chosen] = people.index(event.subject)
     if not (labels >= 0).any():
         raise InputError(
-            f"no window of '{source.name}' lies mostly in an event of {events.origin}; give a shorter --window"
+            f"no window of '{source.name}' lies mostly in an event of {events.origin}; give a shorter"
+            " --window"
         )
     return source.labelled(labels, classes, subjects), notes
 

@@ -1,8 +1,10 @@
-"""Conditions compared within people: the same people before and after, with and without a device, or over visits.
+"""Conditions compared within people: the same people before and after, with and without a device, or over
+visits.
 
-The unit is the person: recordings of a person in a condition count together. Two conditions are compared by flipping the
-signs of the differences of people, more by permuting conditions within people; `mixed` fits a linear mixed model with an
-intercept per person (statsmodels), which also takes people who were not seen in every condition, and covariates.
+The unit is the person: recordings of a person in a condition count together. Two conditions are compared by
+flipping the signs of the differences of people, more by permuting conditions within people; `mixed` fits a
+linear mixed model with an intercept per person (statsmodels), which also takes people who were not seen in
+every condition, and covariates.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ def conditions_of(events: Events, within: str) -> dict[str, str]:
         before = found.setdefault(event.recording, value)
         if value and before and value != before:
             raise InputError(
-                f"{events.origin}: recording '{event.recording}' has events of the conditions '{before}' and '{value}' of "
-                f"'{within}'; a condition holds for a whole recording: give each its own"
+                f"{events.origin}: recording '{event.recording}' has events of the conditions '{before}' and"
+                f" '{value}' of '{within}'; a condition holds for a whole recording: give each its own"
             )
         found[event.recording] = before or value
     return found
@@ -81,15 +83,20 @@ def compare_conditions(
     people = {name: {p for row in values.values() for p in row.get(name, ())} for name in names}
     if len(names) < 2:
         raise InputError(
-            f"there is one condition ({names_of(names)}); two or more are compared: name them in a column of the events"
+            f"there is one condition ({names_of(names)}); two or more are compared: name them in a column of"
+            " the events"
         )
     everywhere = set.intersection(*people.values())
     if test == "permutation" and len(everywhere) < 2:
         raise InputError(
-            f"{len(everywhere)} people were seen in all of {names_of(names)}; a comparison within people needs two or more: "
-            "name people by the column subject, compare different people with --by, or use --test mixed"
+            f"{len(everywhere)} people were seen in all of {names_of(names)}; a comparison within people"
+            " needs two or more: name people by the column subject, compare different people with --by, or"
+            " use --test mixed"
         )
-    rows = [_compare_label(label, row, names, test, covariates or {}, resamples, seed) for label, row in values.items()]
+    rows = [
+        _compare_label(label, row, names, test, covariates or {}, resamples, seed)
+        for label, row in values.items()
+    ]
     tested = [row for row in rows if row["p"] is not None]
     for row, corrected in zip(tested, false_discovery([row["p"] for row in tested])):
         row["p_corrected"] = corrected
@@ -111,13 +118,22 @@ def _compare_label(
     resamples: int,
     seed: int,
 ) -> dict[str, Any]:
-    known = {name: {p: v for p, v in by_condition.get(name, {}).items() if math.isfinite(v)} for name in names}
+    known = {
+        name: {p: v for p, v in by_condition.get(name, {}).items() if math.isfinite(v)} for name in names
+    }
     both = sorted(set.intersection(*(set(row) for row in known.values())))
-    table = np.array([[known[name][person] for name in names] for person in both]).reshape(len(both), len(names))
+    table = np.array([[known[name][person] for name in names] for person in both]).reshape(
+        len(both), len(names)
+    )
     row: dict[str, Any] = {
         "label": label,
         "groups": [
-            {"group": name, "persons": len(known[name]), "median": _median(known[name]), **_plain(known[name])}
+            {
+                "group": name,
+                "persons": len(known[name]),
+                "median": _median(known[name]),
+                **_plain(known[name]),
+            }
             for name in names
         ],
         "complete": len(both),
@@ -135,7 +151,9 @@ def _compare_label(
         else _permuted_p(table, resamples, seed)
     )
     for a, b in combinations(range(len(names)), 2):
-        row["pairs"].append({"first": names[a], "second": names[b], **_paired(table[:, a] - table[:, b], seed)})
+        row["pairs"].append(
+            {"first": names[a], "second": names[b], **_paired(table[:, a] - table[:, b], seed)}
+        )
     return row
 
 
@@ -149,7 +167,9 @@ def _plain(values: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _paired(difference: Floats, seed: int) -> dict[str, Any]:
-    """Mean difference with Student's interval, Cohen's dz, and how many people changed upwards less downwards."""
+    """Mean difference with Student's interval, Cohen's dz, and how many people changed upwards less
+    downwards.
+    """
     spread = float(difference.std(ddof=1))
 
     def dz(rows: Floats) -> Floats:
@@ -160,9 +180,9 @@ def _paired(difference: Floats, seed: int) -> dict[str, Any]:
         "difference_interval": mean_interval(difference),
         "effect": float(difference.mean() / spread) if spread > 0 else None,
         "effect_name": "Cohen's dz",
-        "effect_interval": bootstrap_interval(difference, dz, seed=seed)
-        if spread > 0 and len(difference) > 4
-        else None,
+        "effect_interval": (
+            bootstrap_interval(difference, dz, seed=seed) if spread > 0 and len(difference) > 4 else None
+        ),
         "delta": float(np.sign(difference).mean()),
         "delta_interval": bootstrap_interval(difference, lambda rows: np.sign(rows).mean(1), seed=seed),
     }
@@ -173,14 +193,18 @@ def _flipped_p(difference: Floats, resamples: int, seed: int) -> float:
     observed = abs(float(difference.mean()))
     if 2 ** len(difference) <= resamples:
         signs = np.array(list(product((1.0, -1.0), repeat=len(difference))))
-        return float((np.abs(signs @ difference / len(difference)) >= observed - 1e-12 * max(observed, 1.0)).mean())
+        return float(
+            (np.abs(signs @ difference / len(difference)) >= observed - 1e-12 * max(observed, 1.0)).mean()
+        )
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], (resamples, len(difference)))
     drawn = np.abs(signs @ difference / len(difference))
     return float((1 + (drawn >= observed - 1e-12 * max(observed, 1.0)).sum()) / (resamples + 1))
 
 
 def _permuted_p(table: Floats, resamples: int, seed: int) -> float:
-    """How often conditions permuted within people spread as much: the spread of mean ranks, as in Friedman's test."""
+    """How often conditions permuted within people spread as much: the spread of mean ranks, as in Friedman's
+    test.
+    """
     from scipy.stats import rankdata
 
     ranks = np.asarray(rankdata(table, axis=1))
@@ -195,12 +219,14 @@ def _permuted_p(table: Floats, resamples: int, seed: int) -> float:
 
 
 def _mixed(
-    known: Mapping[str, Mapping[str, float]], names: Sequence[str], covariates: Mapping[str, Mapping[str, float]]
+    known: Mapping[str, Mapping[str, float]],
+    names: Sequence[str],
+    covariates: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
     """A linear mixed model with an intercept per person: every condition against the first one.
 
-    `p` is that of the likelihood ratio of models with and without conditions (maximum likelihood); differences and their Wald
-    intervals are of restricted maximum likelihood.
+    `p` is that of the likelihood ratio of models with and without conditions (maximum likelihood);
+    differences and their Wald intervals are of restricted maximum likelihood.
     """
     from scipy.stats import chi2, norm
 
@@ -214,7 +240,10 @@ def _mixed(
     people = sorted({person for _, _, person in rows})
     if len(rows) < len(names) + len(covariates) + 3 or len(people) < 3 or len(people) == len(rows):
         return {
-            "reason": f"{len(rows)} values of {len(people)} people are too few for a mixed model, or nobody was seen twice"
+            "reason": (
+                f"{len(rows)} values of {len(people)} people are too few for a mixed model, or nobody was"
+                " seen twice"
+            )
         }
     values = np.array([value for value, _, _ in rows])
     condition = np.array([number for _, number, _ in rows])
@@ -243,10 +272,17 @@ def _mixed(
         difference = -float(np.asarray(fitted.fe_params)[first + number])
         half = reach * float(errors[first + number])
         interval = [difference - half, difference + half]
-        pairs.append({"first": names[0], "second": name, "difference": difference, "difference_interval": interval})
+        pairs.append(
+            {"first": names[0], "second": name, "difference": difference, "difference_interval": interval}
+        )
     spread = {
         "between": math.sqrt(max(float(np.asarray(fitted.cov_re)[0, 0]), 0.0)),
         "within": math.sqrt(float(fitted.scale)),
     }
     slopes = {name: float(np.asarray(fitted.fe_params)[1 + at]) for at, name in enumerate(covariates)}
-    return {"p": float(chi2.sf(max(ratio, 0.0), len(names) - 1)), "pairs": pairs, "std": spread, "covariates": slopes}
+    return {
+        "p": float(chi2.sf(max(ratio, 0.0), len(names) - 1)),
+        "pairs": pairs,
+        "std": spread,
+        "covariates": slopes,
+    }

@@ -39,7 +39,9 @@ class Identity:
 
 
 def identity_of(run: Path) -> Identity:
-    """The identity of the run in a folder: its number, the fingerprint of its recipe file and of its store."""
+    """The identity of the run in a folder: its number, the fingerprint of its recipe file and of its
+    store.
+    """
     folder = RunFolder(run)
     if not folder.holds_run():
         return Identity()
@@ -215,19 +217,30 @@ def restore_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensor
 
 
 def scaler_state(precision: Precision) -> dict[str, Any]:
-    """The scale of half-precision gradients and how it grows, as an entry of `state`; none where nothing is scaled."""
+    """The scale of half-precision gradients and how it grows, as an entry of `state`; none where nothing is
+    scaled.
+    """
     numbers = precision.state_dict()
     return {"scaler": numbers} if numbers else {}
 
 
 def restore(
-    checkpoint: Checkpoint, method: Method, optimiser: torch.optim.Optimizer, precision: Precision, *, strict: bool
+    checkpoint: Checkpoint,
+    method: Method,
+    optimiser: torch.optim.Optimizer,
+    precision: Precision,
+    *,
+    strict: bool,
 ) -> int:
-    """Load weights, queue, optimiser and scaler; a fork may differ in what the method calls optional. Returns the step."""
+    """Load weights, queue, optimiser and scaler; a fork may differ in what the method calls optional. Returns
+    the step.
+    """
     try:
         missing, unexpected = method.load_state_dict(checkpoint.model, strict=False)
     except RuntimeError as error:
-        raise InputError(f"the checkpoint does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
+        raise InputError(
+            f"the checkpoint does not fit the recipe: {str(error).splitlines()[-1].strip()}"
+        ) from error
     optional = () if strict else method.fork_optional
     differing = [name for name in (*missing, *unexpected) if not name.startswith(optional or ("\0",))]
     if differing:

@@ -1,7 +1,9 @@
-"""Checkpoints in the authors' format (HaLP, and CMD with three modalities) become runs of ours, and runs become such files.
+"""Checkpoints in the authors' format (HaLP, and CMD with three modalities) become runs of ours, and runs
+become such files.
 
-Their file is a pickled dictionary of `epoch`, `state_dict` and `optimizer`; it is read with torch's restricted unpickler,
-which builds tensors and nothing else. One run of ours holds all of it: both encoders, queue, optimiser and epoch.
+Their file is a pickled dictionary of `epoch`, `state_dict` and `optimizer`; it is read with torch's
+restricted unpickler, which builds tensors and nothing else. One run of ours holds all of it: both encoders,
+queue, optimiser and epoch.
 """
 
 from __future__ import annotations
@@ -39,9 +41,14 @@ _HEAD = {"fc.0": "projector.0", "fc.2": "projector.2"}
 
 
 def convert(
-    source: str | os.PathLike[str], out: str | os.PathLike[str], *, topology: str = "kinect-v2", frames: int = 64
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    topology: str = "kinect-v2",
+    frames: int = 64,
 ) -> Path:
-    """Convert the authors' checkpoint (HaLP, or CMD with three modalities) into a run, or a run into such a checkpoint.
+    """Convert the authors' checkpoint (HaLP, or CMD with three modalities) into a run, or a run into such a
+    checkpoint.
 
     Parameters
     ----------
@@ -82,8 +89,9 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     persons, rest = divmod(inputs, len(topology) * topology.dimensions)
     if rest or not persons:
         raise InputError(
-            f"the encoder of '{source}' reads {inputs} numbers per frame, which is not a number of persons of topology "
-            f"'{topology.name}' ({len(topology)} joints × {topology.dimensions}); name another with --topology"
+            f"the encoder of '{source}' reads {inputs} numbers per frame, which is not a number of persons of"
+            f" topology '{topology.name}' ({len(topology)} joints × {topology.dimensions}); name another with"
+            " --topology"
         )
     recipe = Recipe(
         name=re.sub(r"[^\w.-]+", "-", source.name.removesuffix(".tar").removesuffix(".pth")),
@@ -101,7 +109,9 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     for name, size in wanted.items():
         if name not in converted or converted[name].shape != size:
             have = tuple(converted[name].shape) if name in converted else "missing"
-            raise InputError(f"'{source}' does not fit together: {name} is {have}, it should be {tuple(size)}")
+            raise InputError(
+                f"'{source}' does not fit together: {name} is {have}, it should be {tuple(size)}"
+            )
     model.load_state_dict({name: converted[name] for name in wanted})
     data = {"path": "unknown", "hash": "unknown", "clips": 0, "persons": persons}
     data |= {"normalisation": list(AUTHORS), "topology": asdict(topology)}
@@ -112,7 +122,9 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     try:
         with building(out) as partial:
             run = start_folder(partial, recipe, {**info, "converted": {"from": source.name, "epoch": epoch}})
-            save_checkpoint(run.checkpoints, Checkpoint(model.state_dict(), buffers, state), recipe.saving.keep)
+            save_checkpoint(
+                run.checkpoints, Checkpoint(model.state_dict(), buffers, state), recipe.saving.keep
+            )
     except (OSError, InputError) as error:
         raise InputError(
             f"the run '{out}' cannot be written ({error.__cause__ or error}); choose another path"
@@ -121,10 +133,14 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
 
 
 def to_authors(run: Run, out: Path) -> Path:
-    """Write the newest checkpoint of a run in the authors' format; only what their encoder can compute is accepted."""
+    """Write the newest checkpoint of a run in the authors' format; only what their encoder can compute is
+    accepted.
+    """
     encoder = run.recipe.encoder
     if foreign := [stream for stream in run.recipe.streams if stream not in SUFFIXES]:
-        raise InputError(f"run '{run.path}' has streams {foreign}, for which the authors' format has no place")
+        raise InputError(
+            f"run '{run.path}' has streams {foreign}, for which the authors' format has no place"
+        )
     if (encoder.name, encoder.direction, encoder.pooling) != ("gru", "causal", "last"):
         raise InputError(
             f"run '{run.path}' has encoder '{encoder.name}' with direction '{encoder.direction}' and pooling "
@@ -138,43 +154,61 @@ def to_authors(run: Run, out: Path) -> Path:
         suffix = SUFFIXES[stream]
         state[f"queue{suffix}"] = checkpoint.model[f"queue.keys_{stream}"].T.contiguous()
         state[f"queue_ptr{suffix}"] = checkpoint.model["queue.pointer"].view(1)
-    buffers = {_theirs(key.removesuffix("/momentum_buffer")): value for key, value in checkpoint.optimiser.items()}
+    buffers = {
+        _theirs(key.removesuffix("/momentum_buffer")): value for key, value in checkpoint.optimiser.items()
+    }
     parameters = _parameters(state)
     settings = run.recipe.optimiser
     group = {"lr": settings.rate(max(0, checkpoint.state["epoch"] - 1)), "momentum": settings.momentum}
     group |= {"dampening": 0, "weight_decay": settings.weight_decay, "nesterov": False}
     optimiser = {
-        "state": {i: {"momentum_buffer": buffers[name]} for i, name in enumerate(parameters) if name in buffers},
+        "state": {
+            i: {"momentum_buffer": buffers[name]} for i, name in enumerate(parameters) if name in buffers
+        },
         "param_groups": [{**group, "params": list(range(len(parameters)))}],
     }
     try:
         with atomic_path(out) as partial:
-            torch.save({"epoch": checkpoint.state["epoch"], "state_dict": state, "optimizer": optimiser}, partial)
+            torch.save(
+                {"epoch": checkpoint.state["epoch"], "state_dict": state, "optimizer": optimiser}, partial
+            )
     except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
         raise InputError(f"'{out}' cannot be written ({_reason(error)}); choose another path") from error
     return out
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The file's dictionary and its tensors by name, without the `module.` that parallel training puts in front."""
+    """The file's dictionary and its tensors by name, without the `module.` that parallel training puts in
+    front.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about unusual pickles: they are refused or read, nothing between
+            warnings.simplefilter(
+                "ignore"
+            )  # about unusual pickles: they are refused or read, nothing between
             saved = torch.load(source, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged or hostile file can fail in any way, and none of them is our user's business
+    except (
+        Exception
+    ) as error:  # a damaged or hostile file can fail in any way, and none of them is our user's business
         raise InputError(
-            f"'{source}' cannot be loaded as tensors alone ({_reason(error)}); it is damaged, not a checkpoint, or wants to "
-            "run code"
+            f"'{source}' cannot be loaded as tensors alone ({_reason(error)}); it is damaged, not a"
+            " checkpoint, or wants to run code"
         ) from error
     state = saved.get("state_dict", saved) if isinstance(saved, dict) else None
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise InputError(f"'{source}' holds no state_dict; it is not a checkpoint in the authors' format")
-    tensors = {name.removeprefix("module."): value for name, value in state.items() if isinstance(value, Tensor)}
+    tensors = {
+        name.removeprefix("module."): value for name, value in state.items() if isinstance(value, Tensor)
+    }
     if len(state) > _MOST_TENSORS:
-        raise InputError(f"'{source}' holds {len(state)} tensors, more than any encoder in the authors' format has")
+        raise InputError(
+            f"'{source}' holds {len(state)} tensors, more than any encoder in the authors' format has"
+        )
     for name, value in tensors.items():
         if value.layout != torch.strided or not 0 < value.nbytes <= value.untyped_storage().nbytes():
-            raise InputError(f"'{source}' is damaged: {shown(name)} is empty, or larger than the numbers it holds")
+            raise InputError(
+                f"'{source}' is damaged: {shown(name)} is empty, or larger than the numbers it holds"
+            )
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise InputError(f"'{source}' is of no use: {shown(name)} holds numbers that are not finite")
     return saved, tensors
@@ -188,20 +222,26 @@ def _reason(error: Exception) -> str:
 
 
 def _sizes(tensors: dict[str, Tensor], source: Path) -> tuple[int, EncoderSettings, ContrastSettings]:
-    """What the tensors of the first branch say: numbers per frame, the encoder, dimension and queue of the contrast."""
+    """What the tensors of the first branch say: numbers per frame, the encoder, dimension and queue of the
+    contrast.
+    """
     try:
         hidden = tensors["encoder_q.encoder.gru.weight_hh_l0"].shape[1]
-        layers = sum(re.fullmatch(r"encoder_q\.encoder\.gru\.weight_hh_l\d+", name) is not None for name in tensors)
+        layers = sum(
+            re.fullmatch(r"encoder_q\.encoder\.gru\.weight_hh_l\d+", name) is not None for name in tensors
+        )
         inputs = tensors["encoder_q.encoder.gru.weight_ih_l0"].shape[1]
         dimension, queue = tensors["encoder_q.fc.2.weight"].shape[0], tensors["queue"].shape[1]
     except (KeyError, IndexError) as error:
-        raise InputError(f"'{source}' is not a whole checkpoint in the authors' format: {error} is missing") from error
+        raise InputError(
+            f"'{source}' is not a whole checkpoint in the authors' format: {error} is missing"
+        ) from error
     # What a checkpoint declares must not cost more than the numbers it holds: each side holds all of these.
     needed = max(6 * hidden * hidden * layers, 6 * hidden * inputs, dimension * hidden, dimension * queue)
     if layers > _MOST_LAYERS or needed > 4 * sum(value.numel() for value in tensors.values()):
         raise InputError(
-            f"'{source}' does not fit together: {layers} layers of {hidden} units with {dimension} outputs and a queue of "
-            f"{queue} are more than its tensors hold"
+            f"'{source}' does not fit together: {layers} layers of {hidden} units with {dimension} outputs"
+            f" and a queue of {queue} are more than its tensors hold"
         )
     norm = "encoder_q.input_norm.weight" in tensors
     encoder = EncoderSettings(hidden=hidden, layers=layers, direction="causal", input_norm=norm)
@@ -226,7 +266,9 @@ def _rename(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Te
     return {ours: tensors[theirs] for ours in names if (theirs := _theirs(ours)) in tensors}
 
 
-def _queues(tensors: Mapping[str, Tensor], streams: Iterable[str], epoch: int, source: Path) -> dict[str, Tensor]:
+def _queues(
+    tensors: Mapping[str, Tensor], streams: Iterable[str], epoch: int, source: Path
+) -> dict[str, Tensor]:
     """The queues under our names, turned, and filled if an epoch was finished."""
     state: dict[str, Tensor] = {}
     pointers = set()
@@ -234,11 +276,15 @@ def _queues(tensors: Mapping[str, Tensor], streams: Iterable[str], epoch: int, s
         queue = tensors.get(f"queue{SUFFIXES[stream]}")
         if queue is not None and queue.ndim == 2:
             state[f"queue.keys_{stream}"] = queue.T.contiguous()
-            pointer = tensors.get(f"queue_ptr{SUFFIXES[stream]}", torch.zeros(1, dtype=torch.long)).reshape(-1)[0]
+            pointer = tensors.get(f"queue_ptr{SUFFIXES[stream]}", torch.zeros(1, dtype=torch.long)).reshape(
+                -1
+            )[0]
             pointers.add(int(pointer) % max(queue.shape[1], 1))
             state["queue.filled"] = torch.tensor(queue.shape[1] if epoch else int(pointer))
     if len(pointers) > 1:
-        raise InputError(f"the queues of '{source}' have different pointers {sorted(pointers)}; rows would not match")
+        raise InputError(
+            f"the queues of '{source}' have different pointers {sorted(pointers)}; rows would not match"
+        )
     state["queue.pointer"] = torch.tensor(next(iter(pointers), 0))
     return state
 

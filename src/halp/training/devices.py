@@ -1,4 +1,6 @@
-"""Devices, precision and processes through Lightning Fabric: one process, `--devices N`, torchrun, SLURM, several nodes."""
+"""Devices, precision and processes through Lightning Fabric: one process, `--devices N`, torchrun, SLURM,
+several nodes.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ _PAUSE = 0.02
 def restarted(run: Path, fabric: Fabric) -> bool:
     """Whether a launcher started this job again after it had lost a process, and there is a run to resume.
 
-    Every process gets the same answer. A launcher of several machines counts restarts on each for itself, and a process that
-    looks later may find the run that the first one has just begun: so one count is enough, and the first process alone looks.
+    Every process gets the same answer. A launcher of several machines counts restarts on each for itself, and
+    a process that looks later may find the run that the first one has just begun: so one count is enough, and
+    the first process alone looks.
     """
     again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") not in ("", "0")
     there = fabric.is_global_zero and RunFolder(run).holds_run()
@@ -42,7 +45,9 @@ def restarted(run: Path, fabric: Fabric) -> bool:
 
 
 def join_group(fabric: Fabric, patience: float) -> None:
-    """Make the process group of this start where torchrun's store is that of all starts; elsewhere Fabric makes it."""
+    """Make the process group of this start where torchrun's store is that of all starts; elsewhere Fabric
+    makes it.
+    """
     world = int(os.environ.get("WORLD_SIZE", 1))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or world == 1 or distributed.is_initialized():
         return
@@ -52,8 +57,8 @@ def join_group(fabric: Fabric, patience: float) -> None:
         store = rendezvous(distributed.TCPStore(*address, world, False, timeout), rank, world, patience)
     except RuntimeError as error:
         raise LostProcess(
-            f"process {rank} of {world} does not find the others within {patience:.0f} s ({str(error).splitlines()[0]}); "
-            "start the job again with --resume"
+            f"process {rank} of {world} does not find the others within {patience:.0f} s"
+            f" ({str(error).splitlines()[0]}); start the job again with --resume"
         ) from error
     backend = "nccl" if fabric.device.type == "cuda" else "gloo"
     distributed.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)
@@ -62,8 +67,8 @@ def join_group(fabric: Fabric, patience: float) -> None:
 def rendezvous(store: distributed.Store, rank: int, world: int, patience: float) -> distributed.Store:
     """A part of the store that only the processes of this start look at.
 
-    Rank 0 publishes a fresh name and echoes each rank's token there. The other ranks send their token under the name they read,
-    which may be stale, until it is echoed.
+    Rank 0 publishes a fresh name and echoes each rank's token there. The other ranks send their token under
+    the name they read, which may be stale, until it is echoed.
     """
     token = secrets.token_hex(8)
     if rank == 0:
@@ -94,7 +99,9 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 class MixedPrecisionKeepInputs(MixedPrecision):
-    """Autocast that leaves the input alone: coordinates rounded to half precision would make motion out of rounding."""
+    """Autocast that leaves the input alone: coordinates rounded to half precision would make motion out of
+    rounding.
+    """
 
     def convert_input(self, data: Any) -> Any:
         return data
@@ -141,7 +148,9 @@ def launch(
 
 
 def make_pool(store: Store, fabric: Fabric) -> ClipPool:
-    """The store on the training device where it fits; memory-mapped, so that processes share it, otherwise."""
+    """The store on the training device where it fits; memory-mapped, so that processes share it,
+    otherwise.
+    """
     size, device = store.frames.nbytes, fabric.device
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
@@ -165,8 +174,9 @@ def _free_memory() -> int:
 def reuse_memory() -> None:
     """Let the C library keep what a step frees for the next one, instead of handing it back to the system.
 
-    Otherwise every large tensor of every step comes in pages that the system has to clear first, which costs a tenth of
-    a step. Linux only, for the whole process; elsewhere, and with an allocator that knows better, nothing happens.
+    Otherwise every large tensor of every step comes in pages that the system has to clear first, which costs
+    a tenth of a step. Linux only, for the whole process; elsewhere, and with an allocator that knows better,
+    nothing happens.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,6 @@
-"""The training loop: draw a batch, make the views, one step; record, save, resume exactly where it stopped."""
+"""The training loop: draw a batch, make the views, one step; record, save, resume exactly where it
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -77,12 +79,14 @@ def pretrain(
     path : path
         The run folder.
     resume : bool
-        Continue from the newest whole checkpoint; the end is the same to the bit as of a run that never stopped. A launcher
-        that starts lost processes again (torchrun `--max-restarts`) resumes by itself.
+        Continue from the newest whole checkpoint; the end is the same to the bit as of a run that never
+        stopped. A launcher that starts lost processes again (torchrun `--max-restarts`) resumes by itself.
     fork : path, optional
-        Start from another run's checkpoint (weights, queue, optimiser, epoch), as HaLP starts from a MoCo warm-up.
+        Start from another run's checkpoint (weights, queue, optimiser, epoch), as HaLP starts from a MoCo
+        warm-up.
     init : path or str, optional
-        Take the encoders' weights alone, of a run of any method, a package or a shipped encoder; starts at epoch 0.
+        Take the encoders' weights alone, of a run of any method, a package or a shipped encoder; starts at
+        epoch 0.
     until : int, optional
         Stop after that epoch.
     compile_model : bool
@@ -92,12 +96,14 @@ def pretrain(
     progress : bool
         Whether progress is shown.
     on_epoch : callable, optional
-        `(run, epochs done, method)`, called on rank 0 after every epoch; metrics that it returns go to `online.jsonl`.
+        `(run, epochs done, method)`, called on rank 0 after every epoch; metrics that it returns go to
+        `online.jsonl`.
     profile : StepProfile, optional
         Where the time of steps goes; ends the training after a few.
     **devices
-        Of `halp.training.devices.launch`: accelerator, devices, nodes, strategy, precision. On several devices the batch is split
-        and the result is that of one; in 16-mixed a step whose scaled gradient overflows is skipped.
+        Of `halp.training.devices.launch`: accelerator, devices, nodes, strategy, precision. On several
+        devices the batch is split and the result is that of one; in 16-mixed a step whose scaled gradient
+        overflows is skipped.
 
     Returns
     -------
@@ -186,7 +192,8 @@ def set_up(learner: Learner, fabric: Fabric, compile_model: bool) -> Engine:
     dropped = list(dropouts(method))
     if dropped and recipe.optimiser.encode_chunks > 1:
         raise InputError(
-            "optimiser.encode_chunks computes activations twice, which dropout would make different; set it to 1"
+            "optimiser.encode_chunks computes activations twice, which dropout would make different; set it"
+            " to 1"
         )
     if compile_model:
         method.compile()
@@ -244,7 +251,9 @@ class Trainer:
                 self.save()
 
     def _skip_warm_up(self, last_epoch: int) -> None:
-        """Begin a few steps before the end, with full queues: a profile is of a step with everything that is trained."""
+        """Begin a few steps before the end, with full queues: a profile is of a step with everything that is
+        trained.
+        """
         wanted = 0 if self.profile is None else self.profile.skip + self.profile.steps
         self.step = max(self.step, last_epoch * self.learner.steps - wanted)
         for module in self.learner.method.modules():
@@ -263,11 +272,15 @@ class Trainer:
             if log_metrics:
                 line = self.records.step(self.step, epoch, rate, output)
                 pace = seen / (time.monotonic() - began)
-                self.bar.advance(0, f"epoch {epoch + 1} loss {line['loss']:.3f}{_kept(line)} {pace:.0f} clips/s")
+                self.bar.advance(
+                    0, f"epoch {epoch + 1} loss {line['loss']:.3f}{_kept(line)} {pace:.0f} clips/s"
+                )
             self.bar.advance()
             if self.profile is not None:
                 self.profile.step()
-            if log_metrics or world_size() == 1:  # several processes have to ask each other, which takes a look
+            if (
+                log_metrics or world_size() == 1
+            ):  # several processes have to ask each other, which takes a look
                 self._stop_if_asked()
             often = self.recipe.saving.checkpoint_steps
             if often and self.step % often == 0 and self.step % steps:
@@ -282,7 +295,9 @@ class Trainer:
         with record_function("halp: views"):
             rows = rank_rows(len(clips))
             views = self.engine.views.make(clips, epoch, index, rows)
-        begin_step(self.engine.dropouts, self.recipe.seed, epoch, index, rows, len(clips), self.recipe.dropout_draws)
+        begin_step(
+            self.engine.dropouts, self.recipe.seed, epoch, index, rows, len(clips), self.recipe.dropout_draws
+        )
         check = log_metrics or self.check_every_loss
         draws = generator(self.recipe.seed, "terms", epoch, index)
         context = StepContext(epoch, draws, log_metrics, len(clips), clips, check_loss=check)
@@ -312,7 +327,9 @@ class Trainer:
         self.earlier, self.finite = self.finite, finite if self.finite is None else self.finite & finite
 
     def _check_losses(self, clips: Tensor | None = None, epoch: int = 0, index: int = 0) -> None:
-        """Look at the losses since the last look; where that of this step's `clips` is the first not finite, give up."""
+        """Look at the losses since the last look; where that of this step's `clips` is the first not finite,
+        give up.
+        """
         if self.finite is not None and not bool(self.finite):
             if clips is not None and (self.earlier is None or bool(self.earlier)):
                 self._give_up(clips, epoch, index)
@@ -326,11 +343,14 @@ class Trainer:
         return rate
 
     def _refuse_global_draws(self, before: Tensor) -> None:
-        """Refuse draws from torch's global generator: they would depend on threads and processes and not resume."""
+        """Refuse draws from torch's global generator: they would depend on threads and processes and not
+        resume.
+        """
         if before.numpy().tobytes() != torch.default_generator.get_state().numpy().tobytes():
             raise InputError(
-                f"method '{self.recipe.method}' or its encoder draws from torch's global random generator, whose numbers "
-                "are not resumable; use nn.Dropout modules or draw from the step context's generator"
+                f"method '{self.recipe.method}' or its encoder draws from torch's global random generator,"
+                " whose numbers are not resumable; use nn.Dropout modules or draw from the step context's"
+                " generator"
             )
 
     def _stop_if_asked(self) -> None:
@@ -346,7 +366,11 @@ class Trainer:
         self._check_losses()
         self.records.flush()
         if self.first_rank:
-            state = {"step": self.step, "epoch": self.step // self.learner.steps, "data": self.learner.store.hash}
+            state = {
+                "step": self.step,
+                "epoch": self.step // self.learner.steps,
+                "data": self.learner.store.hash,
+            }
             state |= scaler_state(self.fabric.strategy.precision)
             tensors = optimiser_tensors(self.learner.method, self.learner.optimiser)
             checkpoint = Checkpoint(self.learner.method.state_dict(), tensors, state)
@@ -354,7 +378,8 @@ class Trainer:
         self.fabric.barrier()
 
     def _clip_gradient(self) -> dict[str, Tensor]:
-        """Shorten the whole gradient to `optimiser.clip`, where that is set, and return the length that it had.
+        """Shorten the whole gradient to `optimiser.clip`, where that is set, and return the length that it
+        had.
 
         Clipping at infinity leaves it as it is, and undoes the scaling of half precision.
 
@@ -376,15 +401,21 @@ class Trainer:
         names = [str(self.learner.store.names[clip]) for clip in clips.tolist()]
         if self.first_rank:
             dump_step(
-                self.run, self.learner.method, self.engine.views.make(clips, epoch, index), clips, names, epoch, index
+                self.run,
+                self.learner.method,
+                self.engine.views.make(clips, epoch, index),
+                clips,
+                names,
+                epoch,
+                index,
             )
         self.fabric.barrier()
         saved = list_checkpoints(self.run.checkpoints)
         remedy = "the last checkpoint is intact" if saved else "no checkpoint had been written yet"
         raise Diverged(
-            f"the loss of run '{self.run.path}' is not finite at step {self.step} (clips {', '.join(names[:5])}, …); "
-            f"'{self.run.diverged}' holds what reproduces it, {remedy}: look at these clips with `halp inspect`, or lower the "
-            "learning rate"
+            f"the loss of run '{self.run.path}' is not finite at step {self.step} (clips"
+            f" {', '.join(names[:5])}, …); '{self.run.diverged}' holds what reproduces it, {remedy}: look at"
+            " these clips with `halp inspect`, or lower the learning rate"
         )
 
 
@@ -395,7 +426,9 @@ def _kept(line: dict[str, Any]) -> str:
 
 @contextmanager
 def graceful_shutdown() -> Iterator[Callable[[], bool]]:
-    """Inside, a first signal is noted and the given function tells of it; afterwards the handlers are as before."""
+    """Inside, a first signal is noted and the given function tells of it; afterwards the handlers are as
+    before.
+    """
     asked: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -40,7 +40,9 @@ class SGDSettings(CheckedSettings):
             weight_decay=self.weight_decay,
             fused=self.fused or None,
         )
-        if self.fused:  # a scaler of half precision is to unscale gradients itself, so that they can be clipped
+        if (
+            self.fused
+        ):  # a scaler of half precision is to unscale gradients itself, so that they can be clipped
             optimiser._step_supports_amp_scaling = False
         return optimiser
 
@@ -60,7 +62,9 @@ class AdamSettings(CheckedSettings):
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (self.betas[0], self.betas[1])
-        return torch.optim.Adam(parameters, lr=self.learning_rate, betas=betas, weight_decay=self.weight_decay)
+        return torch.optim.Adam(
+            parameters, lr=self.learning_rate, betas=betas, weight_decay=self.weight_decay
+        )
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,9 @@ class AdamWSettings(AdamSettings):
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (self.betas[0], self.betas[1])
-        return torch.optim.AdamW(parameters, lr=self.learning_rate, betas=betas, weight_decay=self.weight_decay)
+        return torch.optim.AdamW(
+            parameters, lr=self.learning_rate, betas=betas, weight_decay=self.weight_decay
+        )
 
 
 @dataclass(frozen=True)
@@ -176,14 +182,18 @@ class OptimiserSettings:
     schedule: Any
 
     def __init__(self, **settings: Any) -> None:
-        common = build_settings(CommonSettings, {key: settings[key] for key in COMMON if key in settings}, "optimiser.")
+        common = build_settings(
+            CommonSettings, {key: settings[key] for key in COMMON if key in settings}, "optimiser."
+        )
         kinds = (OPTIMISERS[common.name], SCHEDULES[common.schedule])
         known = [*(entry for kind in kinds for entry in field_types(kind)), *COMMON]
         for key in settings:
             if key not in known:
                 raise unknown_setting(key, known, "optimiser.")
         optimiser, schedule = (
-            build_settings(kind, {key: settings[key] for key in field_types(kind) if key in settings}, "optimiser.")
+            build_settings(
+                kind, {key: settings[key] for key in field_types(kind) if key in settings}, "optimiser."
+            )
             for kind in kinds
         )
         self.__dict__.update(common=common, optimiser=optimiser, schedule=schedule)
@@ -204,7 +214,9 @@ class OptimiserSettings:
 
     def build(self, module: nn.Module) -> torch.optim.Optimizer:
         """The optimiser of all parameters that are trained."""
-        return self.optimiser.build([parameter for parameter in module.parameters() if parameter.requires_grad])
+        return self.optimiser.build(
+            [parameter for parameter in module.parameters() if parameter.requires_grad]
+        )
 
     def to_plain(self) -> dict[str, Any]:
         settings = plain(self.common) | plain(self.optimiser) | plain(self.schedule)

@@ -1,8 +1,8 @@
 """The recipe: all settings of a run as one TOML file, checked key by key before anything starts.
 
-The sections of a recipe belong to the components that it chooses: a method, its loss terms, an encoder. They are looked up
-in the registries, so that components of a plugin have sections like ours. A key that the chosen component does not have, or
-that nothing would read, is refused.
+The sections of a recipe belong to the components that it chooses: a method, its loss terms, an encoder. They
+are looked up in the registries, so that components of a plugin have sections like ours. A key that the chosen
+component does not have, or that nothing would read, is refused.
 """
 
 from __future__ import annotations
@@ -45,14 +45,18 @@ class SavingSettings(CheckedSettings):
     """What a run writes and how often."""
 
     checkpoint_epochs: int = limited(10, least=1)  # between two checkpoints
-    checkpoint_steps: int = limited(0, least=0)  # between two further checkpoints inside long epochs; 0 for none
+    checkpoint_steps: int = limited(
+        0, least=0
+    )  # between two further checkpoints inside long epochs; 0 for none
     keep: int = limited(2, least=1)  # newest checkpoints that stay
     log_every: int = limited(10, least=1)  # steps between two lines of metrics
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All settings of a run. `sections` are those of the method and of its terms, and can be read as attributes."""
+    """All settings of a run. `sections` are those of the method and of its terms, and can be read as
+    attributes.
+    """
 
     name: str = "unnamed"
     description: str = ""
@@ -68,7 +72,9 @@ class Recipe:
     fit_queue: bool = False  # a queue with more room than there are clips is cut to their number
     views: ViewSettings = field(default_factory=ViewSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
-    encoders: dict[str, EncoderSettings] = field(default_factory=dict)  # by label, for streams like joint@stgcn
+    encoders: dict[str, EncoderSettings] = field(
+        default_factory=dict
+    )  # by label, for streams like joint@stgcn
     sections: dict[str, Any] = field(default_factory=dict)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     saving: SavingSettings = field(default_factory=SavingSettings)
@@ -91,7 +97,9 @@ class Recipe:
         for name in self.sections:
             if name not in kinds:
                 raise InputError(f"section [{name}] would be ignored: no chosen method or term has this name")
-        object.__setattr__(self, "sections", {name: self.sections.get(name, kind()) for name, kind in kinds.items()})
+        object.__setattr__(
+            self, "sections", {name: self.sections.get(name, kind()) for name, kind in kinds.items()}
+        )
         views = {**method.build.views, **term_views(self.term_settings)}
         for view in self.views.named:
             if view not in views:
@@ -103,7 +111,8 @@ class Recipe:
         if default is None:
             if self.terms:
                 raise InputError(
-                    f"terms = {list(self.terms)}: method '{self.method}' is not composed of terms; leave them out"
+                    f"terms = {list(self.terms)}: method '{self.method}' is not composed of terms; leave"
+                    " them out"
                 )
             return ()
         terms = self.terms or tuple(default)
@@ -139,7 +148,9 @@ class Recipe:
         return chosen + [AUGMENTATIONS[step.name] for policy in policies for step in policy]
 
     def fitted_to(self, clips: int) -> Recipe:
-        """The recipe for this many clips: with `fit_queue`, no more keys in the queue, and prototypes of HaLP to match."""
+        """The recipe for this many clips: with `fit_queue`, no more keys in the queue, and prototypes of HaLP
+        to match.
+        """
         queue = getattr(self.method_settings, "queue", 0)
         if not self.fit_queue or queue <= clips:
             return self
@@ -261,7 +272,8 @@ _SECTIONS: dict[str, Callable[[Any], Any]] = {  # what is more than a dataclass 
 def _unknown(key: str, known: Iterable[str], method: str, terms: Iterable[str]) -> InputError:
     if key in TERMS:
         return InputError(
-            f"section [{key}] would be ignored: '{key}' is not among terms = {list(terms)}; leave it out or add it"
+            f"section [{key}] would be ignored: '{key}' is not among terms = {list(terms)}; leave it out or"
+            " add it"
         )
     if key in {METHODS[name].section for name in METHODS}:
         return InputError(

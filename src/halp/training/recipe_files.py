@@ -1,7 +1,9 @@
-"""Recipe files: found by name, inheriting from one another by `extends`, changed by `key=value`, brought up to date.
+"""Recipe files: found by name, inheriting from one another by `extends`, changed by `key=value`, brought up
+to date.
 
-A recipe is built in layers: the file that it extends, the file itself, every override in turn. A layer that chooses another
-component (method, terms, encoder, optimiser) takes away what earlier layers had set for the one before.
+A recipe is built in layers: the file that it extends, the file itself, every override in turn. A layer that
+chooses another component (method, terms, encoder, optimiser) takes away what earlier layers had set for the
+one before.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from halp.training.optimisers import drop_foreign
 
 
 def find_recipe(source: str | Path, beside: Path | None = None) -> tuple[str, Path | None, dict[str, Any]]:
-    """A recipe by path, by the name of one that comes with halp, or by that of one in the same folder as another.
+    """A recipe by path, by the name of one that comes with halp, or by that of one in the same folder as
+    another.
 
     What to call it, its folder where it is a file, and what it has on top of the recipe that it extends.
     """
@@ -41,7 +44,9 @@ def find_recipe(source: str | Path, beside: Path | None = None) -> tuple[str, Pa
 
 
 def read_layers(source: str | Path, overrides: Iterable[str] = ()) -> tuple[dict[str, Any], str]:
-    """The settings of a recipe with all that it extends and the overrides, and what to call it in messages."""
+    """The settings of a recipe with all that it extends and the overrides, and what to call it in
+    messages.
+    """
     name, folder, layer = find_recipe(source)
     data = _extended(name, folder, layer, ())
     for text in overrides:
@@ -117,7 +122,11 @@ def _drop_unchosen(data: dict[str, Any], layer: Mapping[str, Any]) -> None:
         name = before.get("name", "gru")
         data["encoder"] = before if encoder.get("name", name) == name else {}
     optimiser, before = layer.get("optimiser"), data.get("optimiser")
-    if isinstance(optimiser, Mapping) and isinstance(before, Mapping) and {"name", "schedule"} & optimiser.keys():
+    if (
+        isinstance(optimiser, Mapping)
+        and isinstance(before, Mapping)
+        and {"name", "schedule"} & optimiser.keys()
+    ):
         name, schedule = ({**before, **optimiser}.get(key, "") for key in ("name", "schedule"))
         data["optimiser"] = drop_foreign(before, str(name or "sgd"), str(schedule or "steps"))
     views, before = layer.get("views"), data.get("views")

@@ -1,4 +1,6 @@
-"""What a run records during training: metrics, timing, loggers, where a step goes, and alarms: collapse, a step that diverged."""
+"""What a run records during training: metrics, timing, loggers, where a step goes, and alarms: collapse, a
+step that diverged.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def writing(run: Run) -> Iterator[None]:
 
 
 class RunRecords:
-    """The records of a run; on other ranks than 0 it does nothing. Lines reach the disk before a checkpoint does."""
+    """The records of a run; on other ranks than 0 it does nothing. Lines reach the disk before a checkpoint
+    does.
+    """
 
     def __init__(self, run: Run, loggers: Sequence[str] = (), *, active: bool = True, step: int = 0) -> None:
         self.run, self.active = run, active
@@ -81,7 +85,9 @@ class RunRecords:
             for logger in self._loggers:
                 logger.log_metrics(line, step)
             widths = {name: embeddings.shape[1] for name, embeddings in output.embeddings.items()}
-            self._look_for_collapse(step, {name: value * math.sqrt(widths[name]) for name, value in spread.items()})
+            self._look_for_collapse(
+                step, {name: value * math.sqrt(widths[name]) for name, value in spread.items()}
+            )
         return line
 
     def online(self, step: int, epoch: int, metrics: Mapping[str, float] | None) -> None:
@@ -111,15 +117,21 @@ class RunRecords:
                 os.fsync(self._file.fileno())
 
     def _look_for_collapse(self, step: int, shares: Mapping[str, float]) -> None:
-        """Warn once when embeddings have nearly one direction; `shares` are relative to evenly spread directions."""
+        """Warn once when embeddings have nearly one direction; `shares` are relative to evenly spread
+        directions.
+        """
         flat = {name: share for name, share in shares.items() if share < COLLAPSED}
         if flat and not self._alarmed:
             self._alarmed = True
             name, share = next(iter(flat.items()))
-            text = f"{name}/embedding_std is {100 * share:.1f} % of that of evenly spread directions at step {step}"
+            text = (
+                f"{name}/embedding_std is {100 * share:.1f} % of that of evenly spread directions at step"
+                f" {step}"
+            )
             self.run.add_info(alarm=text)
             warnings.warn(
-                f"the embeddings collapse: {text}; lower the learning rate or raise the batch size", stacklevel=2
+                f"the embeddings collapse: {text}; lower the learning rate or raise the batch size",
+                stacklevel=2,
             )
 
 
@@ -146,7 +158,9 @@ class Logger(Protocol):
 
 
 def open_logger(name: str, run: Run, step: int = 0) -> Logger:
-    """The logger of that name for a run that stands at `step`; later steps that were logged before are taken back."""
+    """The logger of that name for a run that stands at `step`; later steps that were logged before are taken
+    back.
+    """
     try:
         return LOGGERS[check_choice("logger", name, LOGGERS)](run, step)
     except ImportError as error:
@@ -212,7 +226,9 @@ class StepProfile:
         elif self.seen == self.skip + self.steps:
             self._profiler.stop()
             self.parts = {
-                event.key.removeprefix(LABEL): max(event.cpu_time_total, event.device_time_total) / 1e3 / self.steps
+                event.key.removeprefix(LABEL): (
+                    max(event.cpu_time_total, event.device_time_total) / 1e3 / self.steps
+                )
                 for event in self._profiler.key_averages()
                 if event.key.startswith(LABEL)
             }
@@ -242,7 +258,8 @@ def dump_step(
     with atomic_path(run.diverged / "step.safetensors") as partial:
         save_tensors(tensors, partial)
     write_json(
-        run.diverged / "step.json", {"epoch": epoch, "index": index, "clips": list(names), "rows": clips.tolist()}
+        run.diverged / "step.json",
+        {"epoch": epoch, "index": index, "clips": list(names), "rows": clips.tolist()},
     )
     return run.diverged
 
@@ -254,14 +271,18 @@ def replay_step(path: str | os.PathLike[str]) -> Tensor:
     try:
         tensors = load_file(run.diverged / "step.safetensors")
     except OSError as error:
-        raise InputError(f"run '{run.path}' has no dump of a step with a non-finite loss ({error})") from error
+        raise InputError(
+            f"run '{run.path}' has no dump of a step with a non-finite loss ({error})"
+        ) from error
     method = build_method(run.recipe, run.topology, run.info["data"]["persons"])
     replace_dropout(method)
     method.load_state_dict(
         {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
     )
     method.rewind()
-    views = {name.removeprefix("views/"): value for name, value in tensors.items() if name.startswith("views/")}
+    views = {
+        name.removeprefix("views/"): value for name, value in tensors.items() if name.startswith("views/")
+    }
     count = len(next(iter(views.values())))
     begin_step(
         list(dropouts(method)),

@@ -1,4 +1,6 @@
-"""A run: everything one training produced, and how to read an encoder back out of it (layout: `run_folder.py`)."""
+"""A run: everything one training produced, and how to read an encoder back out of it (layout:
+`run_folder.py`).
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ class Run(RunFolder):
         return method
 
     def encoder(self, stream: str = "joint", *, trained: bool = True) -> PretrainedEncoder:
-        """The encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first step."""
+        """The encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first
+        step.
+        """
         check_choice(f"stream of run '{self.path}'", stream, self.recipe.streams)
         method, step = build_method(self.recipe, self.topology, self.info["data"]["persons"]), 0
         if trained:
@@ -129,10 +133,16 @@ def create_run(path: Path, recipe: Recipe, store: Store, **more: Any) -> Run:
         "halp": __version__,
         "id": secrets.token_hex(8),
         "command": sys.argv,
-        "versions": {name: metadata.version(name) for name in ("torch", "numpy", "lightning-fabric", "safetensors")},
+        "versions": {
+            name: metadata.version(name) for name in ("torch", "numpy", "lightning-fabric", "safetensors")
+        },
         "python": platform.python_version(),
         "revision": revision(),
-        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "hardware": {
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+        },
         "data": data_facts(store),
         "plugins": plugins_of(recipe.components()),
         **more,
@@ -159,7 +169,9 @@ def start_folder(path: Path, recipe: Recipe, info: dict[str, Any]) -> Run:
         write_text(RunFolder(path).recipe_file, recipe.to_toml())
         write_json(RunFolder(path).info_file, info)
     except OSError as error:
-        raise InputError(f"the run folder '{path}' cannot be written ({error}); choose another with --run") from error
+        raise InputError(
+            f"the run folder '{path}' cannot be written ({error}); choose another with --run"
+        ) from error
     return Run(path, recipe, info)
 
 
@@ -187,7 +199,8 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     >>> halp.open_run("nowhere")
     Traceback (most recent call last):
     ...
-    halp.core.errors.InputError: 'nowhere' is not a run folder (it has no run.json); make one with `halp pretrain`
+    halp.core.errors.InputError: 'nowhere' is not a run folder (it has no run.json); make one with `halp
+    pretrain`
     """
     folder = RunFolder(Path(path))
     if not folder.holds_run():
@@ -218,16 +231,21 @@ def _check_info(path: Path, info: Any) -> None:
 def check_same(run: Run, recipe: Recipe, store: Store) -> None:
     """Refuse to resume with other settings or other data than the run began with, naming the difference."""
     before, now = run.recipe.flat(), recipe.flat()
-    # what it is called, what is expected of the store and how dropout draws are the run's own, whatever the recipe says today
+    # what it is called, what is expected of the store and how dropout draws are the run's own, whatever the
+    # recipe says today
     for key in ("name", "description", "normalisation", "dropout_draws"):
         now[key] = before[key]
-    changed = [f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in now if before.get(key) != now.get(key)]
+    changed = [
+        f"{key} was {before.get(key)!r}, now {now.get(key)!r}"
+        for key in now
+        if before.get(key) != now.get(key)
+    ]
     if changed:
         raise InputError(f"run '{run.path}' cannot be resumed with a changed recipe: {'; '.join(changed)}")
     if run.info["data"]["hash"] != store.hash:
         raise InputError(
-            f"run '{run.path}' was trained on other data: its store had hash {run.info['data']['hash'][:12]}…, "
-            f"'{store.path}' has {store.hash[:12]}…"
+            f"run '{run.path}' was trained on other data: its store had hash"
+            f" {run.info['data']['hash'][:12]}…, '{store.path}' has {store.hash[:12]}…"
         )
 
 
@@ -277,7 +295,9 @@ def peak_memory() -> int:
 def initialise_encoders(
     method: Method, recipe: Recipe, store: Store, source: str | os.PathLike[str]
 ) -> list[dict[str, Any]]:
-    """Give every encoder of a method the weights that the source has for its stream; returns where they come from."""
+    """Give every encoder of a method the weights that the source has for its stream; returns where they come
+    from.
+    """
     origins, path = [], find_encoder(source)
     run = None if is_package(path) else open_run(path)
     for stream, encoder in method.encoders().items():
@@ -307,8 +327,8 @@ def _refuse_other_clips(
     for name, (theirs, ours) in facts.items():
         if theirs != ours:
             raise InputError(
-                f"the encoder of '{source}' was trained on clips of {name} {theirs}, and store '{store.path}' has {name} {ours}; "
-                "prepare the clips as they were there, or start from another run"
+                f"the encoder of '{source}' was trained on clips of {name} {theirs}, and store '{store.path}'"
+                f" has {name} {ours}; prepare the clips as they were there, or start from another run"
             )
 
 
@@ -322,11 +342,14 @@ def _refuse_other_encoder(
     label = split_stream(stream)[1]
     section = f"encoders.{label}" if label else "encoder"
     same_kind = ours.to_plain() if ours.name == theirs.name else {}
-    wanted = {f"{section}.{key}": value for key, value in theirs.to_plain().items() if same_kind.get(key) != value}
+    wanted = {
+        f"{section}.{key}": value for key, value in theirs.to_plain().items() if same_kind.get(key) != value
+    }
     if has_setting(theirs.name, "frames"):
         wanted["views.frames"] = pretrained.frames
     plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in wanted.items()}
     shown = " ".join(quote(f"{key}={value}") for key, value in plain.items())
     raise InputError(
-        f"the encoder of '{source}' is another one than the recipe's of stream '{stream}'; to start from it, add --set {shown}"
+        f"the encoder of '{source}' is another one than the recipe's of stream '{stream}'; to start from it,"
+        f" add --set {shown}"
     )

@@ -1,4 +1,6 @@
-"""What a training starts with: a method with its optimiser and clips, and a run folder that is new, forked or resumed."""
+"""What a training starts with: a method with its optimiser and clips, and a run folder that is new, forked or
+resumed.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,31 @@ from halp.methods import Method
 from halp.training.checkpoint import Checkpoint, list_checkpoints, restore
 from halp.training.recipe import Recipe
 from halp.training.records import truncate_records, writing
-from halp.training.run import Run, build_method, check_same, create_run, find_checkpoint, initialise_encoders, open_run
+from halp.training.run import (
+    Run,
+    build_method,
+    check_same,
+    create_run,
+    find_checkpoint,
+    initialise_encoders,
+    open_run,
+)
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a new run begins with: another run's whole state, or the weights of its encoders; neither is from scratch."""
+    """What a new run begins with: another run's whole state, or the weights of its encoders; neither is from
+    scratch.
+    """
 
     fork: str | os.PathLike[str] | None = None
     init: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if self.fork is not None and self.init is not None:
-            raise InputError("fork takes the whole state of a run and init its encoders alone; give one of the two")
+            raise InputError(
+                "fork takes the whole state of a run and init its encoders alone; give one of the two"
+            )
 
     @classmethod
     def recorded(cls, info: Mapping[str, Any]) -> Start:
@@ -66,7 +80,9 @@ def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
         recipe = replace(recipe, split=ALL)
     recipe = recipe.fitted_to(len(clips))
     if (batch := min(recipe.batch_size, len(clips))) < world_size():
-        raise InputError(f"a batch of {batch} clips cannot be split over {world_size()} processes; use fewer devices")
+        raise InputError(
+            f"a batch of {batch} clips cannot be split over {world_size()} processes; use fewer devices"
+        )
     method = build_method(recipe, store.topology, store.persons)
     if remark and fabric.is_global_zero:
         _warn([remark])
@@ -75,7 +91,9 @@ def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
 
 @dataclass(frozen=True)
 class Begun:
-    """Where a training stands before its first step: what it trains, its run, the step that is next, who made the folder."""
+    """Where a training stands before its first step: what it trains, its run, the step that is next, who made
+    the folder.
+    """
 
     learner: Learner
     run: Run
@@ -94,8 +112,9 @@ def begin(
     last = learner.recipe.epochs if last_epoch is None else last_epoch
     if step >= last * learner.steps:
         raise InputError(
-            f"'{start.fork}' has trained {step / learner.steps:g} epochs already, and this run ends after {last}: nothing is "
-            f"left to train; raise epochs above {step // learner.steps}, or fork an earlier checkpoint"
+            f"'{start.fork}' has trained {step / learner.steps:g} epochs already, and this run ends after"
+            f" {last}: nothing is left to train; raise epochs above {step // learner.steps}, or fork an"
+            " earlier checkpoint"
         )
     if fabric.is_global_zero:
         _warn(_doubts(learner))
@@ -122,7 +141,9 @@ def _resume(learner: Learner, path: Path, fabric: Fabric) -> Begun:
 
 
 def _load(learner: Learner, fabric: Fabric, start: Start) -> tuple[int, dict[str, Any]]:
-    """Load what the run begins with; returns the step it stands at, and what its folder records about that."""
+    """Load what the run begins with; returns the step it stands at, and what its folder records about
+    that.
+    """
     if start.fork is not None:
         warm = find_checkpoint(start.fork)
         step = _restore(learner, fabric, warm, strict=False)
@@ -149,8 +170,8 @@ def _other_threads(run: Run) -> Iterator[str]:
     before, now = (run.info.get("hardware") or {}).get("threads"), torch.get_num_threads()
     if before not in (None, now):
         yield (
-            f"this run began with {before} threads per process and resumes with {now}: results agree up to rounding, not to "
-            f"the bit (set OMP_NUM_THREADS={before})"
+            f"this run began with {before} threads per process and resumes with {now}: results agree up to"
+            f" rounding, not to the bit (set OMP_NUM_THREADS={before})"
         )
 
 
@@ -159,13 +180,13 @@ def _doubts(learner: Learner) -> Iterator[str]:
     queue, clips = learner.method.queue_size, len(learner.clips)
     if queue > clips:
         yield (
-            f"the queue ({queue}) is larger than the data set ({clips} clips): it will hold older keys of the same clips as "
-            "negatives; consider a smaller contrast.queue"
+            f"the queue ({queue}) is larger than the data set ({clips} clips): it will hold older keys of the"
+            " same clips as negatives; consider a smaller contrast.queue"
         )
     expected, steps = list(learner.recipe.normalisation), list(learner.store.normalisation)
     if expected and expected != steps:
         yield (
-            f"recipe '{learner.recipe.name}' expects a store normalised by {' '.join(expected)}, and '{learner.store.path}' has "
-            f"{' '.join(steps) or 'no steps'}: figures will not be those of the published system; prepare it again with "
-            f"--normalise {' '.join(expected)}"
+            f"recipe '{learner.recipe.name}' expects a store normalised by {' '.join(expected)}, and"
+            f" '{learner.store.path}' has {' '.join(steps) or 'no steps'}: figures will not be those of the"
+            f" published system; prepare it again with --normalise {' '.join(expected)}"
         )

@@ -31,7 +31,9 @@ LONGEST_JUMP = 3600.0  # seconds between two frames
 
 @dataclass(frozen=True)
 class FilmFacts:
-    """Width and height as shown, mean frames per second, number of frames and seconds as the file declares them (0: unknown)."""
+    """Width and height as shown, mean frames per second, number of frames and seconds as the file declares
+    them (0: unknown).
+    """
 
     width: int
     height: int
@@ -59,17 +61,22 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
         with av.open(str(path), options=allowed, metadata_errors="replace") as container:
             stream = next(iter(container.streams.video), None)
             if stream is None:
-                raise InputError(f"'{path}' has no video stream; convert it to mp4, or remove it from the source")
+                raise InputError(
+                    f"'{path}' has no video stream; convert it to mp4, or remove it from the source"
+                )
             width, height = stream.codec_context.width, stream.codec_context.height
             if width * height > MOST_PIXELS:
                 size = f"frames of {width} × {height} pixels, more than {MOST_PIXELS:,}"
                 raise InputError(f"video '{path}' has {size}; scale it down first")
-            stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}  # frames may be larger than declared
+            stream.codec_context.options = {
+                "max_pixels": str(MOST_PIXELS)
+            }  # frames may be larger than declared
             stream.thread_type = "AUTO"
             yield container, stream
     except av.error.FFmpegError as error:
         raise InputError(
-            f"video '{path}' cannot be read ({error.strerror or error}); convert it to mp4, or remove it from the source"
+            f"video '{path}' cannot be read ({error.strerror or error}); convert it to mp4, or remove it from"
+            " the source"
         ) from error
 
 
@@ -86,7 +93,8 @@ def film_facts(path: Path) -> FilmFacts:
 def film_pictures(path: Path, start: float = 0.0) -> Iterator[tuple[float, Picture]]:
     """Times in seconds from the first frame on, strictly increasing, and frames `(H, W, 3)` in RGB, upright.
 
-    With `start` only frames from that time on; decoding begins at the key frame before it, where the container can seek.
+    With `start` only frames from that time on; decoding begins at the key frame before it, where the
+    container can seek.
     """
     with _opened(path) as (container, stream):
         frames = _timed_frames(container, stream)
@@ -99,8 +107,9 @@ def film_pictures(path: Path, start: float = 0.0) -> Iterator[tuple[float, Pictu
                 continue
             if moment > LONGEST or 0 <= before < moment - LONGEST_JUMP:
                 raise InputError(
-                    f"video '{path}' jumps from {max(before, 0):.1f} s to {moment:.1f} s in one frame or is longer than "
-                    f"{LONGEST / 3600:.0f} hours; cut it, or rewrite its timestamps by converting it to mp4"
+                    f"video '{path}' jumps from {max(before, 0):.1f} s to {moment:.1f} s in one frame or is"
+                    f" longer than {LONGEST / 3600:.0f} hours; cut it, or rewrite its timestamps by"
+                    " converting it to mp4"
                 )
             before = moment
             if (frame.width, frame.height) != size:
@@ -118,7 +127,9 @@ def film_picture(path: Path, moment: float) -> Picture:
 def _first_frame(path: Path, frames: Iterator[tuple[float, Any]]) -> tuple[float, Any]:
     found = next(frames, None)
     if found is None:
-        raise InputError(f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it from the source")
+        raise InputError(
+            f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it from the source"
+        )
     return found
 
 
@@ -131,7 +142,10 @@ def _timed_frames(container: Any, stream: Any) -> Iterator[tuple[float, Any]]:
 
 def _sought(container: Any, stream: Any, origin: float, start: float) -> Iterator[tuple[float, Any]]:
     """Frames from a key frame at or before `start` seconds after the first frame on."""
-    for moment in (origin + start, origin):  # a container that cannot seek to the place is read from its beginning
+    for moment in (
+        origin + start,
+        origin,
+    ):  # a container that cannot seek to the place is read from its beginning
         container.seek(round(moment / stream.time_base), stream=stream)
         frames = _timed_frames(container, stream)
         found = next(frames, None)
@@ -141,11 +155,15 @@ def _sought(container: Any, stream: Any, origin: float, start: float) -> Iterato
 
 
 def film_addresses(source: Path, recordings: Sequence[str], page: Path) -> dict[str, str]:
-    """Addresses of the films that recordings of a source come from, as a page that is written there gives them."""
+    """Addresses of the films that recordings of a source come from, as a page that is written there gives
+    them.
+    """
     addresses = {}
     for name in recordings:
         names = [name, film_of(name)]  # a person of a video, or the video itself
-        places = [source] if source.is_file() else [source / f"{one}{end}" for one in names for end in SUFFIXES]
+        places = (
+            [source] if source.is_file() else [source / f"{one}{end}" for one in names for end in SUFFIXES]
+        )
         film = next((path for path in places if path.suffix.lower() in SUFFIXES and path.is_file()), None)
         if film is not None:
             addresses[name] = quote(Path(os.path.relpath(film.resolve(), page.resolve().parent)).as_posix())
@@ -158,7 +176,9 @@ def _turns(frame: Any) -> int:
 
 
 class FilmWriter:
-    """Writes pictures `(H, W, 3)` with their times as an mp4 film; sides are cut to even numbers, as the format wants."""
+    """Writes pictures `(H, W, 3)` with their times as an mp4 film; sides are cut to even numbers, as the
+    format wants.
+    """
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
         from fractions import Fraction
@@ -175,7 +195,9 @@ class FilmWriter:
 
     def write(self, picture: Picture, moment: float) -> None:
         width, height = self.size
-        frame = self.av.VideoFrame.from_ndarray(np.ascontiguousarray(picture[:height, :width]), format="rgb24")
+        frame = self.av.VideoFrame.from_ndarray(
+            np.ascontiguousarray(picture[:height, :width]), format="rgb24"
+        )
         frame.pts, frame.time_base = round(moment / self.base), self.base
         self.container.mux(self.stream.encode(frame))
 

@@ -1,4 +1,6 @@
-"""People in the frames of a video: looked for in overlapping tiles now and then, followed in crops in between."""
+"""People in the frames of a video: looked for in overlapping tiles now and then, followed in crops in
+between.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ import numpy.typing as npt
 from halp.video.film import Picture
 
 Marks = npt.NDArray[np.float32]
-Seen = tuple[Marks, Marks]  # people in the image (pixels, visibility) and in space (metres, visibility), each (n, V, 4)
+Seen = tuple[
+    Marks, Marks
+]  # people in the image (pixels, visibility) and in space (metres, visibility), each (n, V, 4)
 
 _OVERLAP = 0.25  # of neighbouring tiles
 _SCAN = 1.0  # seconds between two looks at all tiles
@@ -105,7 +109,9 @@ class PeopleFinder:
             self._release(person)
         return None
 
-    def _start(self, found: Seen, moment: float, followed: list[tuple[Marks, Marks]]) -> Iterator[tuple[Marks, Marks]]:
+    def _start(
+        self, found: Seen, moment: float, followed: list[tuple[Marks, Marks]]
+    ) -> Iterator[tuple[Marks, Marks]]:
         """New people, and lost ones who are found again, of a scan."""
         for image, world in zip(*found):
             if any(is_same(image, other) for other, _ in followed):
@@ -127,7 +133,9 @@ class PeopleFinder:
 
 
 def scan(network: PoseNetwork, picture: Picture) -> Seen:
-    """People of a picture, looked for in the whole of it and in overlapping tiles; each once, the surest first."""
+    """People of a picture, looked for in the whole of it and in overlapping tiles; each once, the surest
+    first.
+    """
     height, width = picture.shape[:2]
     found: list[tuple[bool, float, Marks, Marks]] = []
     for left, top, right, bottom in tiles(width, height):
@@ -136,7 +144,9 @@ def scan(network: PoseNetwork, picture: Picture) -> Seen:
             inside = ((marks[:, :2] >= [left, top]) & (marks[:, :2] < [right, bottom])).all(axis=1).mean()
             edges = (left if left else -np.inf, top if top else -np.inf)
             ends = (right if right < width else np.inf, bottom if bottom < height else np.inf)
-            part = bool((marks[:, :2] <= np.add(edges, 2)).any() or (marks[:, :2] >= np.subtract(ends, 2)).any())
+            part = bool(
+                (marks[:, :2] <= np.add(edges, 2)).any() or (marks[:, :2] >= np.subtract(ends, 2)).any()
+            )
             if marks[:, 3].mean() >= _CERTAIN and inside > 0.5:
                 found.append((part, float(marks[:, 3].mean() * inside), marks, body))
     kept: list[tuple[Marks, Marks]] = []
@@ -148,7 +158,9 @@ def scan(network: PoseNetwork, picture: Picture) -> Seen:
 
 
 def is_same(one: Marks, other: Marks) -> bool:
-    """Whether two poses of one frame are of one person: joints close to each other, or boxes that lie in each other."""
+    """Whether two poses of one frame are of one person: joints close to each other, or boxes that lie in each
+    other.
+    """
     return distance(one, other) < _SAME or min(is_within(one, other), is_within(other, one)) > _SAME_BOX
 
 
@@ -168,7 +180,8 @@ def tiles(width: int, height: int) -> list[tuple[int, int, int, int]]:
     short = min(width, height) / 2
     columns, rows = (max(2, int(side / short + 0.25)) for side in (width, height))
     edges = [
-        [_edges(side, count, place) for place in range(count)] for side, count in ((width, columns), (height, rows))
+        [_edges(side, count, place) for place in range(count)]
+        for side, count in ((width, columns), (height, rows))
     ]
     return [(0, 0, width, height)] + [
         (left, top, right, bottom) for top, bottom in edges[1] for left, right in edges[0]

@@ -1,4 +1,6 @@
-"""Landmarks of all people in a video, frame by frame; kept in the cache, every ten minutes of video on its own."""
+"""Landmarks of all people in a video, frame by frame; kept in the cache, every ten minutes of video on its
+own.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,13 @@ _SCENE = (9, 16)  # rows and columns that two frames are compared by
 
 @dataclass(frozen=True)
 class FilmLandmarks:
-    """Landmarks of all frames: times `(T,)` in seconds, people `(T,)`, and for every person in turn `(sum people, V, 4)`.
+    """Landmarks of all frames: times `(T,)` in seconds, people `(T,)`, and for every person in turn `(sum
+    people, V, 4)`.
 
-    `image` is x and y in pixels, depth in pixels and visibility; `world` is x, y, z in metres from the hips and visibility,
-    all zeros where the estimator has no depth. `look` `(sum people, L)` is a colour histogram of each person's clothes, all
-    zeros where it is not known. `scene` `(T, S)` is every frame in grey, much reduced.
+    `image` is x and y in pixels, depth in pixels and visibility; `world` is x, y, z in metres from the hips
+    and visibility, all zeros where the estimator has no depth. `look` `(sum people, L)` is a colour histogram
+    of each person's clothes, all zeros where it is not known. `scene` `(T, S)` is every frame in grey, much
+    reduced.
     """
 
     times: npt.NDArray[np.float64]
@@ -65,7 +69,8 @@ class FilmLandmarks:
 
 
 def film_landmarks(path: Path, model: Path, persons: int, *, progress: bool = True) -> FilmLandmarks:
-    """Landmarks of a video, from the cache where this video was seen before with the same weights and number of persons.
+    """Landmarks of a video, from the cache where this video was seen before with the same weights and number
+    of persons.
 
     Parts of ten minutes that were finished before an interruption are not computed again.
     """
@@ -91,7 +96,9 @@ def film_landmarks(path: Path, model: Path, persons: int, *, progress: bool = Tr
             if facts.seconds > PART or number:
                 _write_part(folder, number, found)
     if not parts:
-        raise InputError(f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it from the source")
+        raise InputError(
+            f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it from the source"
+        )
     found = join_landmarks(parts)
     write_landmarks(kept, found)
     shutil.rmtree(folder, ignore_errors=True)
@@ -131,7 +138,8 @@ def _find_people(
 def _clothes(joints: Sequence[str]) -> list[list[tuple[list[int], list[int]]]]:
     """Trunk and thighs as lines between the middles of joints."""
     names = {
-        name: [joints.index(f"{name}_{side}") for side in ("left", "right")] for name in ("shoulder", "hip", "knee")
+        name: [joints.index(f"{name}_{side}") for side in ("left", "right")]
+        for name in ("shoulder", "hip", "knee")
     }
     thighs = [([hip], [knee]) for hip, knee in zip(names["hip"], names["knee"])]
     return [[(names["shoulder"], names["hip"])], thighs]
@@ -141,13 +149,17 @@ def _reduced(picture: Picture) -> npt.NDArray[np.uint8]:
     """A frame as few grey pixels."""
     import cv2
 
-    return cv2.resize(picture, _SCENE[::-1], interpolation=cv2.INTER_AREA).mean(axis=2).astype(np.uint8).ravel()
+    return (
+        cv2.resize(picture, _SCENE[::-1], interpolation=cv2.INTER_AREA).mean(axis=2).astype(np.uint8).ravel()
+    )
 
 
 def colours(
     picture: Picture, marks: Marks, clothes: Sequence[Sequence[tuple[list[int], list[int]]]]
 ) -> npt.NDArray[np.uint8]:
-    """Histograms of the three colours along groups of lines between joints, 255 for all pixels; zeros outside the picture."""
+    """Histograms of the three colours along groups of lines between joints, 255 for all pixels; zeros outside
+    the picture.
+    """
     parts = []
     for lines in clothes:
         places = np.concatenate([_band(*(marks[ends, :2].mean(axis=0) for ends in line)) for line in lines])
@@ -184,7 +196,9 @@ def join_landmarks(parts: Sequence[FilmLandmarks]) -> FilmLandmarks:
 
 
 def kept_landmarks(path: Path, model: Path, persons: int) -> Path:
-    """Where the cache has the landmarks of a video, found with these weights and this many persons at most."""
+    """Where the cache has the landmarks of a video, found with these weights and this many persons at
+    most.
+    """
     facts = json.dumps([_VERSION, sha256(path), describe_pose_model(model), persons])
     return cache_folder() / "landmarks" / f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}.npz"
 

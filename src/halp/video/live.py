@@ -21,7 +21,9 @@ _BONES = get_topology("mediapipe-33-2d").bones
 
 @dataclass(frozen=True)
 class LivePicture:
-    """People `(P, 33, 4)` of one picture, in the picture (pixels) and in space (metres), and what it cost in milliseconds."""
+    """People `(P, 33, 4)` of one picture, in the picture (pixels) and in space (metres), and what it cost in
+    milliseconds.
+    """
 
     time: float
     image: npt.NDArray[np.float32]
@@ -78,7 +80,9 @@ def _camera_pictures(number: int) -> Iterator[tuple[float, Picture]]:
         camera.release()
 
 
-def terminal_skeleton(people: npt.NDArray[np.float32], size: tuple[int, int], columns: int = 48, rows: int = 20) -> str:
+def terminal_skeleton(
+    people: npt.NDArray[np.float32], size: tuple[int, int], columns: int = 48, rows: int = 20
+) -> str:
     """The people of a picture as lines of text."""
     canvas = [[" "] * columns for _ in range(rows)]
     scale = np.array([columns / size[0], rows / size[1]])

@@ -1,8 +1,10 @@
-"""Pose estimators from a local ONNX file: one-stage RTMO, or RTMPose on the boxes of people whom MediaPipe finds.
+"""Pose estimators from a local ONNX file: one-stage RTMO, or RTMPose on the boxes of people whom MediaPipe
+finds.
 
-The kind is told by the outputs. RTMO: boxes `(1, N, 5)` and key points `(1, N, K, 3)` of a letterboxed BGR picture. RTMPose:
-two classifications of coordinates (`simcc`), `(1, K, 2 W)` and `(1, K, 2 H)`, of a normalised RGB crop of W × H. K is 17
-(COCO), 26 (Halpe) or 133 (COCO whole body). There is no depth: places in space are all zeros.
+The kind is told by the outputs. RTMO: boxes `(1, N, 5)` and key points `(1, N, K, 3)` of a letterboxed BGR
+picture. RTMPose: two classifications of coordinates (`simcc`), `(1, K, 2 W)` and `(1, K, 2 H)`, of a
+normalised RGB crop of W × H. K is 17 (COCO), 26 (Halpe) or 133 (COCO whole body). There is no depth: places
+in space are all zeros.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ def is_one_stage(model: Path) -> bool:
     if shapes == [3, 3]:
         return False
     raise InputError(
-        f"'{model}' has outputs of {shapes} dimensions; a pose model has boxes and key points (RTMO: [3, 4]) or two "
-        "classifications of coordinates (RTMPose: [3, 3])"
+        f"'{model}' has outputs of {shapes} dimensions; a pose model has boxes and key points (RTMO: [3, 4])"
+        " or two classifications of coordinates (RTMPose: [3, 3])"
     )
 
 
@@ -61,7 +63,9 @@ def onnx_topology(model: Path) -> Topology:
     output = _session(model).get_outputs()[1 if is_one_stage(model) else 0]
     count = output.shape[2 if is_one_stage(model) else 1]
     if count == 133:
-        return topology_for((*get_topology("coco-17").joints, *_FEET, *_FACE, *_HANDS), 2, name="coco-wholebody-133")
+        return topology_for(
+            (*get_topology("coco-17").joints, *_FEET, *_FACE, *_HANDS), 2, name="coco-wholebody-133"
+        )
     known = {17: "coco-17", 26: "halpe-26"}
     if count not in known:
         raise InputError(f"'{model}' gives {count} key points; layouts of 17, 26 and 133 are known")

@@ -1,4 +1,6 @@
-"""What was recognised, drawn into the video: everybody's skeleton, name and label of the moment, and timelines at the bottom."""
+"""What was recognised, drawn into the video: everybody's skeleton, name and label of the moment, and
+timelines at the bottom.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def write_overlay(
     *,
     progress: bool = True,
 ) -> Path:
-    """The video with the skeleton, name, colour and label of every person and a timeline, as an mp4 file with the same times.
+    """The video with the skeleton, name, colour and label of every person and a timeline, as an mp4 file with
+    the same times.
 
     Parameters
     ----------
@@ -53,7 +56,9 @@ def write_overlay(
     labels = list(dict.fromkeys(label for parts in spans.values() for _, _, label in parts))
     colours = dict(zip(labels, palette(len(labels))))
     own = dict(zip((one.number for one in people), palette(len(people))))
-    length = max([float(landmarks.times[-1]), 1e-3, *(end for parts in spans.values() for _, end, _ in parts)])
+    length = max(
+        [float(landmarks.times[-1]), 1e-3, *(end for parts in spans.values() for _, end, _ in parts)]
+    )
     height = max(12, facts.height // 40)
     strips = [_time_line(facts.width, height, parts, colours, length) for parts in spans.values() if parts]
     strip = np.concatenate(strips) if strips else np.zeros((0, facts.width, 3), dtype=np.uint8)
@@ -65,9 +70,13 @@ def write_overlay(
     ):
         for (moment, picture), here in zip(film_pictures(film), present):
             for number, row in here:
-                label = next((name for start, end, name in spans.get(number, ()) if start <= moment < end), "")
+                label = next(
+                    (name for start, end, name in spans.get(number, ()) if start <= moment < end), ""
+                )
                 name = f"person {number}" if len(people) > 1 else ""
-                draw_person(picture, landmarks.image[row], ": ".join(filter(None, (name, label))), own[number])
+                draw_person(
+                    picture, landmarks.image[row], ": ".join(filter(None, (name, label))), own[number]
+                )
             _write(picture, f"{moment:.2f} s", (0.02, 0.05), _GREY)
             if len(strip):
                 picture[-len(strip) :] = strip
@@ -88,9 +97,13 @@ def _present(landmarks: FilmLandmarks, people: Sequence[Person]) -> list[list[tu
 
 
 def _bones(joints: int) -> Sequence[tuple[int, int]]:
-    """Bones of the layouts that pose estimators give, by their number of joints, and all four sides of the trunk."""
+    """Bones of the layouts that pose estimators give, by their number of joints, and all four sides of the
+    trunk.
+    """
     topology = get_topology({33: "mediapipe-33-2d", 26: "halpe-26"}.get(joints, "coco-17"))
-    left, right = ([topology.index(f"{name}_{side}") for name in ("shoulder", "hip")] for side in ("left", "right"))
+    left, right = (
+        [topology.index(f"{name}_{side}") for name in ("shoulder", "hip")] for side in ("left", "right")
+    )
     trunk = [(left[0], left[1]), (right[0], right[1]), (left[0], right[0]), (left[1], right[1])]
     return [*topology.bones, *trunk]
 
@@ -137,7 +150,9 @@ def _write(picture: Picture, text: str, place: tuple[float, float], colour: Colo
         )
 
 
-def _time_line(width: int, height: int, spans: Sequence[Span], colours: dict[str, Colour], length: float) -> Picture:
+def _time_line(
+    width: int, height: int, spans: Sequence[Span], colours: dict[str, Colour], length: float
+) -> Picture:
     """A strip `(height, width, 3)` with the colour of the label at every moment."""
     strip = np.full((height, width, 3), 40, dtype=np.uint8)
     for start, end, label in spans:

@@ -26,11 +26,12 @@ WORDS = ("all", "longest", "largest", "left", "right")
 
 @dataclass(frozen=True)
 class Person:
-    """One person of a video, numbered from 1 by how long he or she is seen; times in seconds, places in shares of the frame.
+    """One person of a video, numbered from 1 by how long he or she is seen; times in seconds, places in
+    shares of the frame.
 
-    `rows` are those of the landmarks, in order of time; `share` is the share of the video's frames in which the person is
-    seen, `height` the usual height of the body and `x` the usual place from the left edge (0) to the right (1). `best` is the
-    moment that shows the person largest and surest.
+    `rows` are those of the landmarks, in order of time; `share` is the share of the video's frames in which
+    the person is seen, `height` the usual height of the body and `x` the usual place from the left edge (0)
+    to the right (1). `best` is the moment that shows the person largest and surest.
     """
 
     number: int
@@ -49,7 +50,9 @@ class Person:
 
 
 def find_people(film: FilmLandmarks) -> list[Person]:
-    """Everybody who is seen for half a second or more, longest first; the one seen longest where all are seen for less."""
+    """Everybody who is seen for half a second or more, longest first; the one seen longest where all are seen
+    for less.
+    """
     found = Detections(
         film.times, film.frame, film.image[..., :2], film.look, film.scene, film.image[..., 3].mean(axis=1)
     )
@@ -58,9 +61,15 @@ def find_people(film: FilmLandmarks) -> list[Person]:
     kept = [
         rows
         for rows in tracks
-        if len(rows) >= _FEWEST and len(rows) * usual >= BRIEFEST and film.image[rows, :, 3].mean() >= _VISIBLE
+        if len(rows) >= _FEWEST
+        and len(rows) * usual >= BRIEFEST
+        and film.image[rows, :, 3].mean() >= _VISIBLE
     ]
-    single = [rows for place, rows in enumerate(kept) if not any(_repeats(rows, other, film) for other in kept[:place])]
+    single = [
+        rows
+        for place, rows in enumerate(kept)
+        if not any(_repeats(rows, other, film) for other in kept[:place])
+    ]
     return [_person(number, rows, film) for number, rows in enumerate(single or tracks[:1], start=1)]
 
 

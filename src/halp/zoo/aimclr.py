@@ -1,9 +1,10 @@
-"""AimCLR (Guo et al., AAAI 2022): a third, extremely augmented view, whose queries follow the normal one's distribution
-over the keys.
+"""AimCLR (Guo et al., AAAI 2022): a third, extremely augmented view, whose queries follow the normal one's
+distribution over the keys.
 
-L = contrast + weight · D3M. The contrast is InfoNCE, from a start epoch on with the nearest neighbours as positives
-(NNM). D3M looks at two queries of the extreme view: of its feature map as it is, and without what stands out most
-(EADM). Without the extreme view, D3M and NNM it is SkeletonCLR: MoCo with an ST-GCN, a recipe without code of its own.
+L = contrast + weight · D3M. The contrast is InfoNCE, from a start epoch on with the nearest neighbours as
+positives (NNM). D3M looks at two queries of the extreme view: of its feature map as it is, and without what
+stands out most (EADM). Without the extreme view, D3M and NNM it is SkeletonCLR: MoCo with an ST-GCN, a recipe
+without code of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from halp.losses import log_partition
 
 @torch.no_grad()
 def expected_key(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
-    """Mean of [key, negatives] weighted by softmax(query·[key, negatives] / T), for every query `(B, D)`; no gradient."""
+    """Mean of [key, negatives] weighted by softmax(query·[key, negatives] / T), for every query `(B, D)`; no
+    gradient.
+    """
     to_key = (query * key).sum(1, keepdim=True) / temperature
     similarity = (query / temperature) @ negatives.T
     largest = torch.maximum(to_key, similarity.amax(1, keepdim=True))
@@ -63,7 +66,8 @@ def distribution_match(
     """
     target = expected_key(query.detach(), key.detach(), negatives.detach(), temperature) / temperature
     losses = [
-        (log_partition(strong, key, negatives, temperature) - (strong * target).sum(1)).mean() for strong in extreme
+        (log_partition(strong, key, negatives, temperature) - (strong * target).sum(1)).mean()
+        for strong in extreme
     ]
     return torch.stack(losses).mean()
 
@@ -72,7 +76,9 @@ READINGS = ("mean", "sum")
 
 
 class Neighbours(NamedTuple):
-    """Queue rows `(B, n)` that queries of the same clip propose, and which of them are not repeated in their row."""
+    """Queue rows `(B, n)` that queries of the same clip propose, and which of them are not repeated in their
+    row.
+    """
 
     rows: Tensor
     distinct: Tensor
@@ -80,7 +86,9 @@ class Neighbours(NamedTuple):
 
 @torch.no_grad()
 def union_of_nearest(queries: Sequence[Tensor], queue: Tensor, top: int = 1) -> Neighbours:
-    """The `top` rows of the queue `(L, D)` nearest to each of several queries `(B, D)` of a clip, each counted once."""
+    """The `top` rows of the queue `(L, D)` nearest to each of several queries `(B, D)` of a clip, each
+    counted once.
+    """
     near = [torch.topk(query @ queue.T, top, dim=1).indices for query in queries]
     rows = torch.cat(near, dim=1).sort(dim=1).values
     distinct = torch.ones_like(rows, dtype=torch.bool)
@@ -89,12 +97,18 @@ def union_of_nearest(queries: Sequence[Tensor], queue: Tensor, top: int = 1) -> 
 
 
 def nearest_positives_loss(
-    query: Tensor, key: Tensor, queue: Tensor, neighbours: Neighbours, temperature: float = 0.07, reading: str = "mean"
+    query: Tensor,
+    key: Tensor,
+    queue: Tensor,
+    neighbours: Neighbours,
+    temperature: float = 0.07,
+    reading: str = "mean",
 ) -> Tensor:
-    """Contrast of queries `(B, D)` with several positives: their keys and the distinct neighbours in the queue `(L, D)`.
+    """Contrast of queries `(B, D)` with several positives: their keys and the distinct neighbours in the
+    queue `(L, D)`.
 
-    `mean`: − mean over the positives of log softmax, as the public code has it. `sum`: − log of the sum of their
-    probabilities, as the paper has it. Gradient through the query only.
+    `mean`: − mean over the positives of log softmax, as the public code has it. `sum`: − log of the sum of
+    their probabilities, as the paper has it. Gradient through the query only.
 
     >>> axes, none = torch.eye(3), Neighbours(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.bool))
     >>> round(float(nearest_positives_loss(axes[:1], axes[:1], axes[1:], none, temperature=1.0)), 4)  # InfoNCE
@@ -121,7 +135,9 @@ def attention(x: Tensor) -> Tensor:
 
 
 def energy_drop(maps: Tensor, threshold: float = 0.7) -> Tensor:
-    """Maps without their most salient joints and cells: `(B, P, T, V, C)`, or `(B, T, C)` of an encoder without joints."""
+    """Maps without their most salient joints and cells: `(B, P, T, V, C)`, or `(B, T, C)` of an encoder
+    without joints.
+    """
     x = maps.flatten(0, 1) if maps.ndim == 5 else maps[:, :, None]
     with torch.no_grad():
         salience = attention(x.float())
@@ -143,7 +159,9 @@ EXTREME, DROPPED = "extreme", "extreme-dropped"
 
 
 def _extreme(*more: object, blur: bool, rotation: str = "one-axis", repeat_edge: bool = False) -> Policy:
-    """A normal view, then the augmentations of the default list; `blur` says whether its kernel is normalised."""
+    """A normal view, then the augmentations of the default list; `blur` says whether its kernel is
+    normalised.
+    """
     steps = (
         {"name": "reflect-crop", "repeat_edge": repeat_edge},
         {"name": "shear", "amplitude": 0.5},
@@ -157,8 +175,9 @@ def _extreme(*more: object, blur: bool, rotation: str = "one-axis", repeat_edge:
     return build_policy(steps, "views.extreme.augmentations")
 
 
-#: the extreme view as the public code makes it by default, and with all eight augmentations that the paper counts; `public` is
-#: the former as earlier versions made it: people turned the other way, edge frames not repeated
+#: the extreme view as the public code makes it by default, and with all eight augmentations that the paper
+#: counts; `public` is the former as earlier versions made it: people turned the other way, edge frames not
+#: repeated
 AUGMENTATIONS: dict[str, Policy] = {
     "published": _extreme(blur=False, rotation="aimclr", repeat_edge=True),
     "public": _extreme(blur=False),
@@ -174,7 +193,9 @@ class NeighbourSettings(CheckedSettings):
     weight: float = limited(1.0, least=0)  # of D3M; 0 leaves it out
     # of the strong view, unless the recipe describes it itself
     augmentations: str = limited("published", among=AUGMENTATIONS)
-    mining_epoch: int = limited(150, least=0)  # nearest neighbours are positives from then on: 150 is the 151st epoch
+    mining_epoch: int = limited(
+        150, least=0
+    )  # nearest neighbours are positives from then on: 150 is the 151st epoch
     mining: bool = True
     top: int = limited(1, least=1)  # neighbours of each query
     # of several positives: mean of their log-probabilities (public code), or log of their sum (paper)
@@ -202,7 +223,9 @@ def _views(settings: AimClrSettings) -> Views:
 
 
 def _map_variants(settings: AimClrSettings) -> MapVariants:
-    return {DROPPED: (EXTREME, partial(energy_drop, threshold=settings.threshold))} if settings.extreme else {}
+    return (
+        {DROPPED: (EXTREME, partial(energy_drop, threshold=settings.threshold))} if settings.extreme else {}
+    )
 
 
 def check_neighbours(settings: NeighbourSettings, streams: Sequence[str], queue: int) -> None:
@@ -214,7 +237,9 @@ def check_neighbours(settings: NeighbourSettings, streams: Sequence[str], queue:
     "aimclr", AimClrSettings, views=_views, map_variants=_map_variants, contrast=True, check=check_neighbours
 )
 class AimClrTerm(LateTerm):
-    """InfoNCE, later with mined neighbours, plus D3M, in every stream; mining waits until the queue holds real keys only."""
+    """InfoNCE, later with mined neighbours, plus D3M, in every stream; mining waits until the queue holds
+    real keys only.
+    """
 
     #: the further queries of a clip, from the mildest to the strongest
     queries: tuple[str, ...] = (EXTREME, DROPPED)
@@ -238,7 +263,9 @@ class AimClrTerm(LateTerm):
         extreme = [batch.extra[name] for name in self.queries]
         return distribution_match(batch.query, extreme, batch.key, keys, self.temperature)
 
-    def _contrast_with_neighbours(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
+    def _contrast_with_neighbours(
+        self, streams: StreamBatches, queue: KeyQueue, context: StepContext
+    ) -> TermOutput:
         losses: list[Tensor] = []
         metrics: Metrics = self.before(streams, queue, context)[1] if context.log_metrics else {}
         for stream, batch in streams.items():

@@ -1,6 +1,6 @@
-"""AS-CAL (Rao et al., Information Sciences 2021): MoCo with a momentum LSTM, whose mean state over time is both the
-embedding and the feature. The loss is the core's InfoNCE; what is its own is the encoder, and views that move one joint
-to the origin.
+"""AS-CAL (Rao et al., Information Sciences 2021): MoCo with a momentum LSTM, whose mean state over time is
+both the embedding and the feature. The loss is the core's InfoNCE; what is its own is the encoder, and views
+that move one joint to the origin.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ class LSTMSettings(CheckedSettings):
 
 @register_encoder("lstm", LSTMSettings)
 class LSTMEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, hidden)`, twice as many if bidirectional; it reads all persons side by side.
+    """Clips `(B, T, P, V, C)` → features `(B, hidden)`, twice as many if bidirectional; it reads all persons
+    side by side.
 
-    `mean` averages the states of the last layer over time; `last` takes the one at the last frame, of both directions.
-    Weights begin as torch's do, as in AS-CAL.
+    `mean` averages the states of the last layer over time; `last` takes the one at the last frame, of both
+    directions. Weights begin as torch's do, as in AS-CAL.
     """
 
     def __init__(self, settings: LSTMSettings, topology: Topology, persons: int) -> None:
@@ -38,7 +39,9 @@ class LSTMEncoder(nn.Module):
         hidden, self.pooling = settings.hidden, settings.pooling
         self.inputs = persons * len(topology) * topology.dimensions
         self.output_size = self.frame_size = hidden * DIRECTIONS[settings.direction]
-        self.lstm = nn.LSTM(self.inputs, hidden, settings.layers, bidirectional=settings.direction == "bidirectional")
+        self.lstm = nn.LSTM(
+            self.inputs, hidden, settings.layers, bidirectional=settings.direction == "bidirectional"
+        )
 
     def forward(self, clips: Tensor) -> Tensor:
         return self.pool(self.sequence(clips))

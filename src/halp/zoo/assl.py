@@ -1,13 +1,14 @@
 """ASSL (Si et al., ECCV 2020): labels of a few clips, and all other clips for what needs none.
 
-Four losses share an encoder: cross-entropy on the labelled clips; a decoder fills a hidden region of every clip; a clip
-and its neighbourhood (clips of its class where that is known, the nearest ones elsewhere, joined by attention) are to be
-classified alike; and a discriminator that tells labelled from unlabelled features is to fail. No code of it is public.
-From the description are these four parts; sizes, weights, the region that is hidden, the attention and the schedule are
-ours, each a setting.
+Four losses share an encoder: cross-entropy on the labelled clips; a decoder fills a hidden region of every
+clip; a clip and its neighbourhood (clips of its class where that is known, the nearest ones elsewhere, joined
+by attention) are to be classified alike; and a discriminator that tells labelled from unlabelled features is
+to fail. No code of it is public. From the description are these four parts; sizes, weights, the region that
+is hidden, the attention and the schedule are ours, each a setting.
 
-It is a protocol, since it needs labels while it trains: `halp evaluate RUN --protocol assl --set assl.share=0.05` trains a
-copy of the run's encoder. The method `inpainting` is the part that needs no labels, for a start from there.
+It is a protocol, since it needs labels while it trains: `halp evaluate RUN --protocol assl --set
+assl.share=0.05` trains a copy of the run's encoder. The method `inpainting` is the part that needs no labels,
+for a start from there.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ from halp.zoo.longt_gan import constant, fooling_loss
 class RegionSettings(CheckedSettings):
     """The region that is hidden and the decoder that fills it: ours."""
 
-    frames: float = limited(0.3, above=0, most=1)  # share of the frames, one after the other, that a region takes in
+    frames: float = limited(
+        0.3, above=0, most=1
+    )  # share of the frames, one after the other, that a region takes in
     joints: float = limited(0.5, above=0, most=1)  # share of the joints
     width: int = limited(256, least=1)  # units of the decoder
     layers: int = limited(1, least=1)
@@ -69,7 +72,8 @@ class ASSLSettings(RegionSettings):
 def hidden_region(place: Tensor, noise: Tensor, frames: int, settings: RegionSettings) -> Tensor:
     """Which joints are hidden in which frames, `(B, T, V)`: a stretch of frames and a share of the joints.
 
-    `place` `(B,)` in [0, 1) says where the stretch begins; the joints with the smallest of `noise` `(B, V)` are hidden.
+    `place` `(B,)` in [0, 1) says where the stretch begins; the joints with the smallest of `noise` `(B, V)`
+    are hidden.
     """
     length = max(1, round(settings.frames * frames))
     start = (place * (frames - length + 1)).long()[:, None]
@@ -99,7 +103,9 @@ class Decoder(nn.Module):
         return self.out(self.gru(given))
 
     def error(self, encoder: Any, clips: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """How far the filled region is from the true one `(B,)`, and the features `(B, F)` of what could be seen."""
+        """How far the filled region is from the true one `(B,)`, and the features `(B, F)` of what could be
+        seen.
+        """
         seen = clips * ~hidden[:, :, None, :, None]
         features = encoder(seen)
         return region_error(self(seen.flatten(2), features), clips, hidden), features
@@ -122,10 +128,11 @@ class InpaintingMethod(PredictiveMethod):
 
 
 def find_neighbours(features: Tensor, labels: Tensor, anchors: Tensor, count: int) -> Tensor:
-    """The neighbourhood `(A, count)` of some clips among all `(N, F)`, by cosine, nearest first, never the clip itself.
+    """The neighbourhood `(A, count)` of some clips among all `(N, F)`, by cosine, nearest first, never the
+    clip itself.
 
-    Of a clip with a label (`labels` `(N,)`, −1 where it is unknown) those of its class are taken first; if there are
-    fewer, and for a clip without, whatever is nearest.
+    Of a clip with a label (`labels` `(N,)`, −1 where it is unknown) those of its class are taken first; if
+    there are fewer, and for a clip without, whatever is nearest.
     """
     unit = F.normalize(features, dim=1)
     similarity = unit[anchors] @ unit.T
@@ -136,7 +143,9 @@ def find_neighbours(features: Tensor, labels: Tensor, anchors: Tensor, count: in
 
 
 def attend_to(features: Tensor, neighbours: Tensor) -> Tensor:
-    """The neighbourhood of each clip as one vector `(B, F)`: neighbours `(B, K, F)` weighted by scaled products."""
+    """The neighbourhood of each clip as one vector `(B, F)`: neighbours `(B, K, F)` weighted by scaled
+    products.
+    """
     products = (features[:, None] * neighbours).sum(2) / features.shape[1] ** 0.5
     return (products.softmax(1)[..., None] * neighbours).sum(1)
 
@@ -162,13 +171,17 @@ class ASSLNetwork(nn.Module):
         self.classifier = initialise(nn.Linear(features, classes))
         self.decoder = cast(Decoder, initialise(Decoder(numbers, features, settings)))
         self.discriminator = initialise(
-            nn.Sequential(nn.Linear(features, settings.discriminator), nn.ReLU(), nn.Linear(settings.discriminator, 1))
+            nn.Sequential(
+                nn.Linear(features, settings.discriminator), nn.ReLU(), nn.Linear(settings.discriminator, 1)
+            )
         )
 
     def losses(self, clips: Tensor, labels: Tensor, hidden: Tensor, around: Tensor) -> dict[str, Tensor]:
-        """All losses of a batch whose first rows have labels: clips `(B, T, P, V, C)`, labels `(L,)` with L < B.
+        """All losses of a batch whose first rows have labels: clips `(B, T, P, V, C)`, labels `(L,)` with L <
+        B.
 
-        `hidden` `(B, T, V)` is the region to fill, `around` `(B, K, F)` the features of every clip's neighbours.
+        `hidden` `(B, T, V)` is the region to fill, `around` `(B, K, F)` the features of every clip's
+        neighbours.
         """
         features, known = self.encoder(clips), len(labels)
         scores = self.classifier(features)
@@ -187,7 +200,9 @@ class ASSLNetwork(nn.Module):
 
     def total(self, losses: dict[str, Tensor]) -> Tensor:
         """Their weighted sum."""
-        weights = {name: getattr(self.settings, name) for name in ("inpainting", "consistency", "adversarial")}
+        weights = {
+            name: getattr(self.settings, name) for name in ("inpainting", "consistency", "adversarial")
+        }
         return torch.stack([weights.get(name, 1.0) * loss for name, loss in losses.items()]).sum()
 
 
@@ -203,21 +218,28 @@ def train_assl(context: ProtocolContext, few: Tensor, settings: ASSLSettings) ->
     joints = len(context.encoder.topology)
     for epoch in range(settings.epochs):
         for group in optimiser.param_groups:
-            group["lr"] = settings.learning_rate * 0.1 ** sum(epoch >= milestone for milestone in settings.milestones)
+            group["lr"] = settings.learning_rate * 0.1 ** sum(
+                epoch >= milestone for milestone in settings.milestones
+            )
         bank = torch.from_numpy(context.encode_centres(network.encoder, every.numpy()))
         network.train()
         draws = generator(context.seed, "assl", epoch)
         pairs = _batches(few, rest, settings.batch_size, draws)
         for known, unknown in pairs:
             rows = torch.cat([known, unknown])
-            place, noise = torch.rand(len(rows), generator=draws), torch.rand(len(rows), joints, generator=draws)
+            place, noise = (
+                torch.rand(len(rows), generator=draws),
+                torch.rand(len(rows), joints, generator=draws),
+            )
             clips = context.crop(rows, draws)
             near = find_neighbours(bank, labels[every], torch.searchsorted(every, rows), settings.neighbours)
             hidden = hidden_region(place, noise, clips.shape[1], settings).to(clips.device)
             target = labels[known].to(clips.device)
             loss = network.total(network.losses(clips, target, hidden, bank[near].to(clips.device)))
             if not bool(torch.isfinite(loss)):
-                raise InputError(f"assl diverged in epoch {epoch}; lower assl.learning_rate = {settings.learning_rate}")
+                raise InputError(
+                    f"assl diverged in epoch {epoch}; lower assl.learning_rate = {settings.learning_rate}"
+                )
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
@@ -225,10 +247,14 @@ def train_assl(context: ProtocolContext, few: Tensor, settings: ASSLSettings) ->
 
 
 def _batches(few: Tensor, rest: Tensor, size: int, draws: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-    """Batches of an epoch over the clips without labels, each beside as many with; the labelled ones come round again."""
+    """Batches of an epoch over the clips without labels, each beside as many with; the labelled ones come
+    round again.
+    """
     unknown = rest[torch.randperm(len(rest), generator=draws)]
     steps = -(-len(unknown) // size)
-    turns = torch.cat([few[torch.randperm(len(few), generator=draws)] for _ in range(-(-len(unknown) // len(few)))])
+    turns = torch.cat(
+        [few[torch.randperm(len(few), generator=draws)] for _ in range(-(-len(unknown) // len(few)))]
+    )
     parts = zip(turns[: len(unknown)].chunk(steps), unknown.chunk(steps))
     return [(known, others) for known, others in parts if len(others) > 1]
 
@@ -241,7 +267,9 @@ def _batches(few: Tensor, rest: Tensor, size: int, draws: torch.Generator) -> li
     title=lambda settings: f"assl {100 * settings.share:g} %",
 )
 def evaluate_assl(context: ProtocolContext, settings: ASSLSettings) -> Predictions:
-    """Classify the test clips by the network that was trained with the labels of a share of the training clips."""
+    """Classify the test clips by the network that was trained with the labels of a share of the training
+    clips.
+    """
     few = context.few_labels(settings.share, stratified=settings.stratified)
     if len(few) == len(context.train):
         raise InputError("assl: all clips have labels, and it needs some without; lower assl.share")

@@ -1,6 +1,6 @@
-"""SkeletonBT, Barlow Twins for skeletons: two views through one encoder, whose embeddings agree in every coordinate
-while different coordinates say different things. No queue, no key encoder, no negatives; stands for SKT (Skeletal
-Twins), whose weights are not published.
+"""SkeletonBT, Barlow Twins for skeletons: two views through one encoder, whose embeddings agree in every
+coordinate while different coordinates say different things. No queue, no key encoder, no negatives; stands
+for SKT (Skeletal Twins), whose weights are not published.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ EPSILON = 1e-5  # that of BatchNorm
 
 
 def standardise_columns(x: Tensor) -> Tensor:
-    """Every column of `(B, D)` with mean 0 and variance 1 over the batch, as a BatchNorm without parameters does."""
+    """Every column of `(B, D)` with mean 0 and variance 1 over the batch, as a BatchNorm without parameters
+    does.
+    """
     variance, mean = torch.var_mean(x, dim=0, correction=0)
     return (x - mean) * torch.rsqrt(variance + EPSILON)
 
 
 def cross_correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Correlation `(D, D)` over the batch of every column of `first` with every column of `second`, both `(B, D)`."""
+    """Correlation `(D, D)` over the batch of every column of `first` with every column of `second`, both `(B,
+    D)`.
+    """
     return standardise_columns(first).T @ standardise_columns(second) / len(first)
 
 
 def barlow_twins(first: Tensor, second: Tensor, off_diagonal: float = 2e-4) -> Tensor:
-    """Σ_i (1 − c_ii)² + off_diagonal · Σ_{i ≠ j} c_ij², c the cross-correlation; gradient through both views `(B, D)`.
+    """Σ_i (1 − c_ii)² + off_diagonal · Σ_{i ≠ j} c_ij², c the cross-correlation; gradient through both views
+    `(B, D)`.
 
     >>> rows = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
     >>> round(float(barlow_twins(rows, rows)), 3), round(float(barlow_twins(rows, -rows)), 3)

@@ -1,9 +1,10 @@
-"""GL-Transformer (Kim et al., ECCV 2022): how has every joint moved since 1, 5 and 10 frames before? Directions and
-magnitudes are classes, asked for in every frame, so that an encoder has to look at other frames to answer.
+"""GL-Transformer (Kim et al., ECCV 2022): how has every joint moved since 1, 5 and 10 frames before?
+Directions and magnitudes are classes, asked for in every frame, so that an encoder has to look at other
+frames to answer.
 
-The encoder attends to the joints within each frame, then to whole frames, block by block. A token is one joint of one
-person in one frame. Joints are read relative to the centre joint of their person, which itself is read where it is:
-what the body does and where it goes are told apart by two embeddings.
+The encoder attends to the joints within each frame, then to whole frames, block by block. A token is one
+joint of one person in one frame. Joints are read relative to the centre joint of their person, which itself
+is read where it is: what the body does and where it goes are told apart by two embeddings.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ from halp.extend import (
 def displacement_classes(
     places: Tensor, interval: int, bin: float, bins: int, present: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Classes of direction and of magnitude, `(B, T, P, V)` each, of x(t − interval) − x(t) for `(B, T, P, V, C)`.
+    """Classes of direction and of magnitude, `(B, T, P, V)` each, of x(t − interval) − x(t) for `(B, T, P, V,
+    C)`.
 
-    Before the interval has passed the first frame counts. Direction: the signs (−, 0, +) of the coordinates as digits to base
-    3, the first the lowest. Magnitude: 0 for none at all, then `bins` of equal width, the last one open; `bins` + 1 for a
-    person who is not `present` `(B, P)`.
+    Before the interval has passed the first frame counts. Direction: the signs (−, 0, +) of the coordinates
+    as digits to base 3, the first the lowest. Magnitude: 0 for none at all, then `bins` of equal width, the
+    last one open; `bins` + 1 for a person who is not `present` `(B, P)`.
 
     >>> x = torch.tensor([0.0, 0.0, -0.025])[None, :, None, None, None].expand(-1, -1, -1, -1, 3)
     >>> [classes.flatten().tolist() for classes in displacement_classes(x, 1, 0.01, 14, torch.ones(1, 1).bool())]
@@ -57,10 +59,14 @@ def displacement_classes(
     return direction, magnitude.masked_fill(~present[:, None, :, None], bins + 1)
 
 
-def token_weights(intervals: int, joints: int, centre: int, weight: float, *, all_intervals: bool = True) -> Tensor:
-    """Weights `(R, V)` for `weighted_cross_entropy`: the mean over joints plus `weight` times that over the centre joint.
+def token_weights(
+    intervals: int, joints: int, centre: int, weight: float, *, all_intervals: bool = True
+) -> Tensor:
+    """Weights `(R, V)` for `weighted_cross_entropy`: the mean over joints plus `weight` times that over the
+    centre joint.
 
-    Without `all_intervals` the centre counts as such in the first interval alone and among the joints in the others.
+    Without `all_intervals` the centre counts as such in the first interval alone and among the joints in the
+    others.
     """
     is_centre = torch.zeros(intervals, joints, dtype=torch.bool)
     is_centre[: None if all_intervals else 1, centre] = True
@@ -68,7 +74,9 @@ def token_weights(intervals: int, joints: int, centre: int, weight: float, *, al
 
 
 def weighted_cross_entropy(logits: Tensor, classes: Tensor, weight: Tensor) -> Tensor:
-    """Cross-entropy of `(B, T, R, P, V, K)` logits, mean over frames and persons, summed with weights `(R, V)`: `(B,)`."""
+    """Cross-entropy of `(B, T, R, P, V, K)` logits, mean over frames and persons, summed with weights `(R,
+    V)`: `(B,)`.
+    """
     error = F.cross_entropy(logits.movedim(5, 1), classes, reduction="none")
     return (error.mean((1, 3)) * weight).sum((1, 2))
 
@@ -77,7 +85,9 @@ def weighted_cross_entropy(logits: Tensor, classes: Tensor, weight: Tensor) -> T
 class GlobalLocalSettings(CheckedSettings):
     """Sizes for a CPU by default; GL-Transformer has width 48, 4 layers, 8 heads and 300 frames, padded."""
 
-    width: int = limited(8, least=1)  # per joint; a frame has as many times that as there are joints of all persons
+    width: int = limited(
+        8, least=1
+    )  # per joint; a frame has as many times that as there are joints of all persons
     layers: int = limited(2, least=1)
     heads: int = limited(4, least=1)
     frames: int = limited(32, least=1)  # the most frames a clip has
@@ -99,7 +109,10 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.norm = settings.heads, nn.LayerNorm(width)
         self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.weight_dropout, self.dropout = nn.Dropout(settings.attention_dropout), nn.Dropout(settings.dropout)
+        self.weight_dropout, self.dropout = (
+            nn.Dropout(settings.attention_dropout),
+            nn.Dropout(settings.dropout),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.dropout(self.out(attend(self.mix(self.norm(x)), self.heads, self.weight_dropout)))
@@ -167,8 +180,8 @@ class GlobalLocalEncoder(nn.Module):
         _, frames, persons, *_ = check_joints(clips, self.joints, self.coordinates)
         if persons != self.persons or frames > self.most_frames:
             raise InputError(
-                f"the encoder reads {self.persons} persons and at most {self.most_frames} frames; clips of shape "
-                f"{tuple(clips.shape)} have {persons} and {frames}"
+                f"the encoder reads {self.persons} persons and at most {self.most_frames} frames; clips of"
+                f" shape {tuple(clips.shape)} have {persons} and {frames}"
             )
         x = self.embed(relative_to_centre(clips, self.centre))
         middle = torch.arange(self.joints, device=clips.device)[:, None] == self.centre
@@ -183,7 +196,9 @@ class GlobalLocalEncoder(nn.Module):
 
 
 def relative_to_centre(clips: Tensor, centre: int) -> Tensor:
-    """Clips `(B, T, P, V, C)` with every joint relative to the centre of its person, and the centre where it is."""
+    """Clips `(B, T, P, V, C)` with every joint relative to the centre of its person, and the centre where it
+    is.
+    """
     middle = clips[:, :, :, centre : centre + 1]
     is_centre = torch.arange(clips.shape[3], device=clips.device)[:, None] == centre
     return torch.where(is_centre, clips, clips - middle)
@@ -207,7 +222,9 @@ class DisplacementSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.intervals or len(set(self.intervals)) != len(self.intervals):
-            raise InputError(f"displacement: intervals = {list(self.intervals)} must be numbers of frames, each once")
+            raise InputError(
+                f"displacement: intervals = {list(self.intervals)} must be numbers of frames, each once"
+            )
 
     @property
     def weights(self) -> dict[str, float]:
@@ -227,7 +244,8 @@ class DisplacementMethod(PredictiveMethod):
         super().check(settings, recipe)
         if max(settings.intervals) >= recipe.views.frames:
             raise InputError(
-                f"displacement.intervals = {list(settings.intervals)} do not fit in views.frames = {recipe.views.frames}"
+                f"displacement.intervals = {list(settings.intervals)} do not fit in views.frames ="
+                f" {recipe.views.frames}"
             )
 
     def decoder(self, encoder: Any, settings: DisplacementSettings, context: BuildContext) -> nn.Module:
@@ -263,9 +281,13 @@ class DisplacementMethod(PredictiveMethod):
 
 
 class Heads(nn.Module):
-    """Logits of directions and magnitudes, `(B, T, R, P, V, K)` each, from features `(B, T, F)` of every frame."""
+    """Logits of directions and magnitudes, `(B, T, R, P, V, K)` each, from features `(B, T, F)` of every
+    frame.
+    """
 
-    def __init__(self, features: int, settings: DisplacementSettings, topology: Topology, persons: int) -> None:
+    def __init__(
+        self, features: int, settings: DisplacementSettings, topology: Topology, persons: int
+    ) -> None:
         super().__init__()
         self.shape = (len(settings.intervals), persons, len(topology))
         tokens = len(settings.intervals) * persons * len(topology)

@@ -1,9 +1,11 @@
-"""GraphCL (You et al., NeurIPS 2020) and HaLP on top of it: a graph has to recognise its augmented copy among the other graphs of
-the batch. HaLP adds positives made up on the unit sphere between the batch's keys and their prototypes, without a queue.
+"""GraphCL (You et al., NeurIPS 2020) and HaLP on top of it: a graph has to recognise its augmented copy among
+the other graphs of the batch. HaLP adds positives made up on the unit sphere between the batch's keys and
+their prototypes, without a queue.
 
-What is built is what the public code of GraphCL does by default, quirks included (docs/graphs.md): the first view is the clean
-graph, the positive is not in the denominator, a graph loses a tenth of its nodes or all but a start and some of its neighbours.
-Graphs are flat arrays, nodes and edges of graph after graph; everything is index arithmetic over the batch.
+What is built is what the public code of GraphCL does by default, quirks included (docs/graphs.md): the first
+view is the clean graph, the positive is not in the denominator, a graph loses a tenth of its nodes or all but
+a start and some of its neighbours. Graphs are flat arrays, nodes and edges of graph after graph; everything
+is index arithmetic over the batch.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ Edges = tuple[Tensor, Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class GraphSet:
-    """Labelled graphs. Nodes of graph i are `starts[i] : starts[i + 1]`; edges are in both directions, without loops."""
+    """Labelled graphs. Nodes of graph i are `starts[i] : starts[i + 1]`; edges are in both directions,
+    without loops.
+    """
 
     name: str
     sources: Tensor  # (E,) node that an edge leaves
@@ -47,7 +51,9 @@ class GraphSet:
         return int(self.node_labels.max()) + 1
 
     def with_self_loops(self) -> GraphSet:
-        """With an edge from nodes to themselves: all before the last node of their graph with an edge, as in the public code."""
+        """With an edge from nodes to themselves: all before the last node of their graph with an edge, as in
+        the public code.
+        """
         nodes, graph = torch.arange(len(self.node_labels)), graph_of_nodes(self.starts)
         last = torch.full((len(self),), -1).scatter_reduce(0, graph[self.targets], self.targets, "amax")
         nodes = nodes[nodes < last[graph]]
@@ -60,7 +66,9 @@ class GraphSet:
         nodes, starts = ranges(self.starts, chosen)
         offsets = torch.searchsorted(self.targets, torch.arange(len(self.node_labels) + 1))
         edges, offsets = ranges(offsets, nodes)
-        shift = torch.repeat_interleave(starts[:-1] - self.starts[chosen], starts.diff())  # of every node in the batch
+        shift = torch.repeat_interleave(
+            starts[:-1] - self.starts[chosen], starts.diff()
+        )  # of every node in the batch
         targets = torch.repeat_interleave(torch.arange(len(nodes)), offsets.diff())
         features = F.one_hot(self.node_labels[nodes], self.feature_size).float()
         return GraphBatch(features, self.sources[edges] + shift[targets], targets, starts, symmetric=True)
@@ -68,7 +76,8 @@ class GraphSet:
 
 @dataclass(frozen=True)
 class GraphBatch:
-    """Several graphs side by side: node features `(n, F)`, edges between batch nodes, and where each graph's nodes start.
+    """Several graphs side by side: node features `(n, F)`, edges between batch nodes, and where each graph's
+    nodes start.
 
     A `symmetric` batch has every edge in both directions; summing over neighbours is then its own transpose.
     """
@@ -127,7 +136,8 @@ def ranges(starts: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def augment(batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
-    """A view of every graph without a tenth of its nodes, or a subgraph of it, by equal chance; nodes without an edge leave it.
+    """A view of every graph without a tenth of its nodes, or a subgraph of it, by equal chance; nodes without
+    an edge leave it.
 
     A graph never vanishes: where nothing would be left, one node stays. The view has no self-loops.
     """
@@ -142,18 +152,22 @@ def augment(batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
     proper = sources != targets
     sources, targets = sources[proper], targets[proper]
     number = kept.long().cumsum(0) - 1
-    starts = torch.cat([torch.zeros(1, dtype=torch.long), torch.bincount(graph[kept], minlength=len(batch)).cumsum(0)])
+    starts = torch.cat(
+        [torch.zeros(1, dtype=torch.long), torch.bincount(graph[kept], minlength=len(batch)).cumsum(0)]
+    )
     return GraphBatch(batch.features[kept], number[sources], number[targets], starts, batch.symmetric)
 
 
 def grown_subgraph(batch: GraphBatch, generator: torch.Generator) -> Tensor:
     """Which nodes `(n,)` the public code keeps: a random start, and up to n // 5 of its neighbours.
 
-    It draws from the neighbours of the start (the start among them, if it has a self-loop) with replacement, at most n
-    times; the frontier is never widened. One draw per node of the batch does all graphs at once.
+    It draws from the neighbours of the start (the start among them, if it has a self-loop) with replacement,
+    at most n times; the frontier is never widened. One draw per node of the batch does all graphs at once.
     """
     graph, sizes = batch.graph, batch.sizes
-    start = batch.starts[:-1] + _below(sizes, torch.rand(len(batch), generator=generator, dtype=torch.float64))
+    start = batch.starts[:-1] + _below(
+        sizes, torch.rand(len(batch), generator=generator, dtype=torch.float64)
+    )
     neighbours, offsets = batch.outgoing
     degree = offsets[start + 1] - offsets[start]
     tried = torch.rand(len(graph), generator=generator, dtype=torch.float64)
@@ -165,7 +179,9 @@ def grown_subgraph(batch: GraphBatch, generator: torch.Generator) -> Tensor:
     first = torch.full((len(graph),), never).scatter_reduce(0, reached, number, "amin")
     first[start] = never
     hit = (first < never).nonzero()[:, 0]
-    place = _rank(graph[hit] * (never + 1) + first[hit], graph[hit], torch.bincount(graph[hit], minlength=len(batch)))
+    place = _rank(
+        graph[hit] * (never + 1) + first[hit], graph[hit], torch.bincount(graph[hit], minlength=len(batch))
+    )
     members = torch.zeros(len(graph), dtype=torch.bool)
     members[hit[place < (sizes // 5)[graph[hit]]]] = True
     members[start] = True
@@ -193,18 +209,24 @@ def _joined(kept: Tensor, sources: Tensor, targets: Tensor, graph: Tensor, graph
     alive[graph[joined]] = True
     last_resort = (kept & ~alive[graph]).nonzero()[:, 0]
     owner = graph[last_resort]
-    joined[last_resort[torch.cat([owner.new_ones(1, dtype=torch.bool), owner.diff() > 0])[: len(owner)]]] = True
+    joined[last_resort[torch.cat([owner.new_ones(1, dtype=torch.bool), owner.diff() > 0])[: len(owner)]]] = (
+        True
+    )
     return joined
 
 
 class SumRows(torch.autograd.Function):
-    """Row i of the result is the sum of the rows `indices[offsets[i] : offsets[i + 1]]`; the way back is the same kind of sum.
+    """Row i of the result is the sum of the rows `indices[offsets[i] : offsets[i + 1]]`; the way back is the
+    same kind of sum.
 
-    An embedding bag is several times faster here than gather and `index_add`, and its own backward pass is not.
+    An embedding bag is several times faster here than gather and `index_add`, and its own backward pass is
+    not.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, indices: Tensor, offsets: Tensor, back: Tensor, back_offsets: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, indices: Tensor, offsets: Tensor, back: Tensor, back_offsets: Tensor
+    ) -> Tensor:
         ctx.save_for_backward(back, back_offsets)
         return F.embedding_bag(indices, rows, offsets, mode="sum", include_last_offset=True)
 
@@ -212,7 +234,13 @@ class SumRows(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         indices, offsets = ctx.saved_tensors
         rows = gradients[0].contiguous()
-        return F.embedding_bag(indices, rows, offsets, mode="sum", include_last_offset=True), None, None, None, None
+        return (
+            F.embedding_bag(indices, rows, offsets, mode="sum", include_last_offset=True),
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def sum_pool(rows: Tensor, starts: Tensor, graph: Tensor) -> Tensor:
@@ -231,7 +259,9 @@ class GINLayer(nn.Module):
         self.norm = nn.BatchNorm1d(width)
 
     def forward(self, x: Tensor, edges: Edges) -> Tensor:
-        """Node rows `(n, inputs)` → `(n, width)`; `edges` are those that reach each node, and those that leave it."""
+        """Node rows `(n, inputs)` → `(n, width)`; `edges` are those that reach each node, and those that
+        leave it.
+        """
         if x.shape[1] > self.first.out_features:  # the linear map and the sum commute: sum the narrower rows
             x = x @ self.first.weight.T
             x = x + SumRows.apply(x, *edges) + self.first.bias
@@ -289,7 +319,9 @@ def unit_or_zero(x: Tensor) -> Tensor:
 
 
 def nt_xent_without_positive(query: Tensor, key: Tensor, temperature: float = 0.2) -> Tensor:
-    """−mean over i of log(exp s_ii / Σ_{j ≠ i} exp s_ij), s_ij = query_i · key_j / temperature, for unit rows `(B, D)`."""
+    """−mean over i of log(exp s_ii / Σ_{j ≠ i} exp s_ij), s_ij = query_i · key_j / temperature, for unit rows
+    `(B, D)`.
+    """
     similarity = query @ key.T / temperature
     others = similarity.masked_fill(torch.eye(len(query), dtype=torch.bool, device=query.device), -torch.inf)
     return (torch.logsumexp(others, 1) - similarity.diagonal()).mean()
@@ -297,7 +329,9 @@ def nt_xent_without_positive(query: Tensor, key: Tensor, temperature: float = 0.
 
 @dataclass(frozen=True)
 class HalpGraphSettings(CheckedSettings):
-    """Hallucinated positives: the clean view is pulled, the augmented one is the key. The settings are ours."""
+    """Hallucinated positives: the clean view is pulled, the augmented one is the key. The settings are
+    ours.
+    """
 
     weight: float = limited(1.0, least=0)  # μ; 0 is GraphCL
     start_epoch: int = limited(8, least=0)  # of 20, as 200 of 450 in the paper; μ is 0 before
@@ -331,14 +365,18 @@ class GraphSettings(CheckedSettings):
     batch_size: int = limited(128, least=2)
     learning_rate: float = limited(0.01, above=0)
     temperature: float = limited(0.2, above=0)
-    svm: str = limited("plain", among=SVMS)  # `scaled` standardises features, which the published protocol does not
+    svm: str = limited(
+        "plain", among=SVMS
+    )  # `scaled` standardises features, which the published protocol does not
     folds: int = limited(10, least=2)
     inner_folds: int = limited(5, least=2)
     halp: HalpGraphSettings = field(default_factory=HalpGraphSettings)
 
 
 class GraphTraining:
-    """Encoder, head and optimiser of one seed. Draws depend on (seed, purpose, epoch, step) only, so a fork sees the same."""
+    """Encoder, head and optimiser of one seed. Draws depend on (seed, purpose, epoch, step) only, so a fork
+    sees the same.
+    """
 
     def __init__(self, graphs: GraphSet, settings: GraphSettings, seed: int = 0) -> None:
         self.settings, self.seed, self.epoch = settings, seed, 0
@@ -351,7 +389,9 @@ class GraphTraining:
         self.term = settings.halp.term()
         order = torch.randperm(len(graphs), generator=generator(seed, "graphs/order"))
         # shuffled once; one graph alone has no negatives: such a last batch is left out
-        self._batches = [self.graphs.batch(part) for part in order.split(settings.batch_size) if len(part) > 1]
+        self._batches = [
+            self.graphs.batch(part) for part in order.split(settings.batch_size) if len(part) > 1
+        ]
 
     def run(self, until: int | None = None) -> GraphTraining:
         """Train up to epoch `until` (default: all)."""
@@ -370,7 +410,9 @@ class GraphTraining:
         return self
 
     def fork(self, *, weight: float) -> GraphTraining:
-        """A second training that continues from here with another weight of HaLP; equal to one from scratch up to its start."""
+        """A second training that continues from here with another weight of HaLP; equal to one from scratch
+        up to its start.
+        """
         fork = copy.copy(self)
         fork.settings = replace(self.settings, halp=replace(self.settings.halp, weight=weight))
         fork.model, fork.optimiser, fork.term = copy.deepcopy((self.model, self.optimiser, self.term))
@@ -394,7 +436,12 @@ class GraphTraining:
 
     @torch.no_grad()
     def embed(self, chunk: int = 128) -> npt.NDArray[np.float32]:
-        """The encoder's output `(N, layers · width)` for all graphs in the order of the set, in evaluation mode."""
+        """The encoder's output `(N, layers · width)` for all graphs in the order of the set, in evaluation
+        mode.
+        """
         self.model.eval()
-        parts = [self.model.encoder(self.graphs.batch(part)) for part in torch.arange(len(self.graphs)).split(chunk)]
+        parts = [
+            self.model.encoder(self.graphs.batch(part))
+            for part in torch.arange(len(self.graphs)).split(chunk)
+        ]
         return torch.cat(parts).numpy()

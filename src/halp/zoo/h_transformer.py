@@ -1,8 +1,10 @@
-"""H-Transformer (Cheng et al., ICME 2021): where do the joints go next, in frames that are hidden from the encoder?
+"""H-Transformer (Cheng et al., ICME 2021): where do the joints go next, in frames that are hidden from the
+encoder?
 
-The encoder joins body parts step by step as a clip goes through a stack of attention layers. A token is the pose of one
-frame. It begins as five parts side by side (trunk, arms, legs), with a head of attention for each; then every limb
-stands beside a copy of the trunk, and the number of heads falls from four to two to one, the whole body.
+The encoder joins body parts step by step as a clip goes through a stack of attention layers. A token is the
+pose of one frame. It begins as five parts side by side (trunk, arms, legs), with a head of attention for
+each; then every limb stands beside a copy of the trunk, and the number of heads falls from four to two to
+one, the whole body.
 """
 
 from __future__ import annotations
@@ -50,13 +52,15 @@ class HierarchicalSettings(CheckedSettings):
         super().__post_init__()
         if self.width % SPLITS or self.layers % len(HEADS):
             raise InputError(
-                f"encoder: width = {self.width} must be a multiple of {SPLITS} and layers = {self.layers} one of "
-                f"{len(HEADS)}, for as many stages"
+                f"encoder: width = {self.width} must be a multiple of {SPLITS} and layers = {self.layers} one"
+                f" of {len(HEADS)}, for as many stages"
             )
 
 
 class PostNormBlock(nn.Module):
-    """Attention and feed-forward with LayerNorm after each sum, as in BERT: `(N, tokens, width)` → the same."""
+    """Attention and feed-forward with LayerNorm after each sum, as in BERT: `(N, tokens, width)` → the
+    same.
+    """
 
     def __init__(self, width: int, heads: int, settings: HierarchicalSettings) -> None:
         super().__init__()
@@ -64,7 +68,10 @@ class PostNormBlock(nn.Module):
         self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.feed = nn.Sequential(nn.Linear(width, settings.feed), nn.GELU(), nn.Linear(settings.feed, width))
         self.attention_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.weight_dropout, self.dropout = nn.Dropout(settings.attention_dropout), nn.Dropout(settings.dropout)
+        self.weight_dropout, self.dropout = (
+            nn.Dropout(settings.attention_dropout),
+            nn.Dropout(settings.dropout),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         attended = self.out(attend(self.mix(x), self.heads, self.weight_dropout))
@@ -102,12 +109,14 @@ class HierarchicalEncoder(nn.Module):
         return self.pool(self.sequence(clips))
 
     def sequence(self, clips: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """The feature map before pooling, `(B, T, width)`; frames that are `hidden` `(B, T)` are read as zeros."""
+        """The feature map before pooling, `(B, T, width)`; frames that are `hidden` `(B, T)` are read as
+        zeros.
+        """
         _, frames, *_ = check_joints(clips, self.joints, self.coordinates)
         if frames > self.most_frames:
             raise InputError(
-                f"the encoder reads at most {self.most_frames} frames, and clips have {frames}; set views.frames and "
-                "encoder.frames to fit"
+                f"the encoder reads at most {self.most_frames} frames, and clips have {frames}; set"
+                " views.frames and encoder.frames to fit"
             )
         poses = fit_to_unit_cube(clips[:, :, 0])
         if hidden is not None:
@@ -127,7 +136,9 @@ class HierarchicalEncoder(nn.Module):
 
 
 def fit_to_unit_cube(poses: Tensor) -> Tensor:
-    """Poses `(B, T, V, C)` of each clip stretched to [−1, 1] along every axis; an axis without extent is 0."""
+    """Poses `(B, T, V, C)` of each clip stretched to [−1, 1] along every axis; an axis without extent is
+    0.
+    """
     low, high = poses.amin((1, 2), keepdim=True), poses.amax((1, 2), keepdim=True)
     extent = high - low
     scaled = 2 * (poses - low) / torch.where(extent > 0, extent, torch.ones_like(extent)) - 1
@@ -146,15 +157,17 @@ def body_parts(topology: Topology) -> dict[str, list[int]]:
     for part, joints in parts.items():
         if not joints:
             raise InputError(
-                f"encoder 'hierarchical' needs joints of every limb by name, and topology '{topology.name}' has none of "
-                f"'{part}' (such as {'elbow' if part.startswith('arm') else 'knee'}_left); choose another encoder"
+                f"encoder 'hierarchical' needs joints of every limb by name, and topology '{topology.name}'"
+                f" has none of '{part}' (such as {'elbow' if part.startswith('arm') else 'knee'}_left);"
+                " choose another encoder"
             )
     return parts
 
 
 @torch.no_grad()
 def rising_coordinates(moved: Tensor) -> Tensor:
-    """Classes `(…)` of displacements `(…, C)`: which coordinates grow, as binary digits, the first the lowest.
+    """Classes `(…)` of displacements `(…, C)`: which coordinates grow, as binary digits, the first the
+    lowest.
 
     >>> rising_coordinates(torch.tensor([[0.1, 0.0, 0.3], [-0.1, 0.2, -0.3]])).tolist()
     [5, 2]
@@ -200,13 +213,17 @@ class MotionDirectionMethod(PredictiveMethod):
 
 
 class Head(nn.Module):
-    """Features `(N, F)` of frames → logits `(N, V, V·2^C)`: some units for each joint, then a layer that joints share."""
+    """Features `(N, F)` of frames → logits `(N, V, V·2^C)`: some units for each joint, then a layer that
+    joints share.
+    """
 
     def __init__(self, features: int, units: int, topology: Topology) -> None:
         super().__init__()
         joints, hidden = len(topology), 4 * units
         self.joints = joints
-        self.body = nn.Sequential(nn.Linear(features, joints * units), nn.GELU(), nn.LayerNorm(joints * units))
+        self.body = nn.Sequential(
+            nn.Linear(features, joints * units), nn.GELU(), nn.LayerNorm(joints * units)
+        )
         self.joint = nn.Sequential(nn.Linear(units, hidden), nn.GELU(), nn.LayerNorm(hidden))
         self.out = nn.Linear(hidden, joints * 2**topology.dimensions)
 

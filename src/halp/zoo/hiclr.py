@@ -1,9 +1,9 @@
-"""HiCLR (Zhang et al., AAAI 2023): views that grow stronger step by step, each of which follows the distribution of the
-one before.
+"""HiCLR (Zhang et al., AAAI 2023): views that grow stronger step by step, each of which follows the
+distribution of the one before.
 
-L = contrast + weight · ½ [CE(p(query) ‖ p(strong)) + CE(p(strong) ‖ p(masked))]; the contrast is AimCLR's, InfoNCE and
-later with nearest neighbours of all three queries. Where AimCLR matches all views to the query, HiCLR matches them in a
-chain.
+L = contrast + weight · ½ [CE(p(query) ‖ p(strong)) + CE(p(strong) ‖ p(masked))]; the contrast is AimCLR's,
+InfoNCE and later with nearest neighbours of all three queries. Where AimCLR matches all views to the query,
+HiCLR matches them in a chain.
 """
 
 from __future__ import annotations

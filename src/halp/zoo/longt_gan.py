@@ -1,10 +1,10 @@
-"""LongT GAN (Zheng et al., AAAI 2018): fill hidden frames of a clip from its code, so well that a discriminator takes
-the filled clip for a true one. No code of it is public; the sizes are ours.
+"""LongT GAN (Zheng et al., AAAI 2018): fill hidden frames of a clip from its code, so well that a
+discriminator takes the filled clip for a true one. No code of it is public; the sizes are ours.
 
 Published code alternates between two optimisers. Here both sides move in the same step by one optimiser: the
-discriminator sees the filled clip without gradient to what filled it, and what filled it sees a discriminator whose
-weights are constant. The gradients are those of the two losses apart; only the discriminator that a step plays against
-is one update older.
+discriminator sees the filled clip without gradient to what filled it, and what filled it sees a discriminator
+whose weights are constant. The gradients are those of the two losses apart; only the discriminator that a
+step plays against is one update older.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from halp.losses import squared_error
 
 
 def discriminator_loss(true: Tensor, made: Tensor) -> Tensor:
-    """−log σ(D(true)) − log(1 − σ(D(made))): what is true should have large logits, what was made small ones; `(B,)`.
+    """−log σ(D(true)) − log(1 − σ(D(made))): what is true should have large logits, what was made small ones;
+    `(B,)`.
 
     >>> import torch
     >>> [round(value, 4) for value in discriminator_loss(torch.tensor([0.0, 9.0]), torch.tensor([0.0, -9.0])).tolist()]
@@ -43,7 +44,8 @@ def discriminator_loss(true: Tensor, made: Tensor) -> Tensor:
 
 
 def fooling_loss(made: Tensor) -> Tensor:
-    """−log σ(D(made)), the non-saturating loss of what made it: `(B,)`; it is large where the discriminator sees through it.
+    """−log σ(D(made)), the non-saturating loss of what made it: `(B,)`; it is large where the discriminator
+    sees through it.
 
     >>> import torch
     >>> round(float(fooling_loss(torch.tensor(0.0))), 4)
@@ -65,7 +67,9 @@ class LongTGANSettings(CheckedSettings):
     width: int = limited(256, least=1)  # units of the decoder
     layers: int = limited(1, least=1)
     discriminator: int = limited(128, least=1)  # units of the discriminator
-    adversarial: float = limited(0.01, least=0)  # weight of fooling the discriminator beside the squared error
+    adversarial: float = limited(
+        0.01, least=0
+    )  # weight of fooling the discriminator beside the squared error
 
     @property
     def weights(self) -> dict[str, float]:
@@ -124,7 +128,9 @@ class Inpainter(nn.Module):
 
 @contextmanager
 def constant(module: nn.Module) -> Iterator[None]:
-    """What is computed inside treats the weights of a module as constants; gradients pass through to its input."""
+    """What is computed inside treats the weights of a module as constants; gradients pass through to its
+    input.
+    """
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)

@@ -1,6 +1,8 @@
-"""MoCHi (Kalantidis et al., NeurIPS 2020): InfoNCE with further negatives, mixed from the hardest ones of every query.
+"""MoCHi (Kalantidis et al., NeurIPS 2020): InfoNCE with further negatives, mixed from the hardest ones of
+every query.
 
-They lie between two of the hardest negatives, or between one of them and the query; plain InfoNCE before a start epoch.
+They lie between two of the hardest negatives, or between one of them and the query; plain InfoNCE before a
+start epoch.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Mixes(NamedTuple):
 def draw_mixes(
     batch: int, hardest: int, pairs: int, with_query: int, largest_share: float, generator: torch.Generator
 ) -> Mixes:
-    """Draw the mixes of a whole batch: `pairs` of two negatives and `with_query` of a negative and the query, per query."""
+    """Draw the mixes of a whole batch: `pairs` of two negatives and `with_query` of a negative and the query,
+    per query.
+    """
     first, second = torch.randint(hardest, (2, batch, pairs), generator=generator)
     share = torch.rand(batch, pairs, generator=generator)
     beside_query = torch.randint(hardest, (batch, with_query), generator=generator)
@@ -52,7 +56,8 @@ def draw_mixes(
 
 @torch.no_grad()
 def mix_hard_negatives(query: Tensor, negatives: Tensor, hardest: int, mixes: Mixes) -> Tensor:
-    """Synthetic negatives `(B, s + s', D)` of unit length for queries `(B, D)`, from the `hardest` of negatives `(L, D)`.
+    """Synthetic negatives `(B, s + s', D)` of unit length for queries `(B, D)`, from the `hardest` of
+    negatives `(L, D)`.
 
     The first s are unit(a·n_i + (1 − a)·n_j), the others unit(b·query + (1 − b)·n_j).
     """
@@ -68,7 +73,8 @@ def mix_hard_negatives(query: Tensor, negatives: Tensor, hardest: int, mixes: Mi
 def info_nce_with_mixes(
     query: Tensor, key: Tensor, negatives: Tensor, synthetic: Tensor, temperature: float = 0.07
 ) -> Tensor:
-    """InfoNCE whose denominator also runs over the synthetic negatives `(B, S, D)` of each query; gradient through the query.
+    """InfoNCE whose denominator also runs over the synthetic negatives `(B, S, D)` of each query; gradient
+    through the query.
 
     Without any it is InfoNCE.
 
@@ -87,7 +93,9 @@ def info_nce_with_mixes(
 
 @dataclass(frozen=True)
 class MochiSettings(CheckedSettings):
-    """Hard negative mixing. The defaults are those of MoCHi for a queue of 16384: a sixteenth, a sixteenth, a 128th of it."""
+    """Hard negative mixing. The defaults are those of MoCHi for a queue of 16384: a sixteenth, a sixteenth, a
+    128th of it.
+    """
 
     hardest: int = limited(1024, least=1)  # N: the negatives nearest to a query, which are mixed
     pairs: int = limited(1024, least=0)  # s: mixes of two of them
@@ -102,7 +110,9 @@ def _check_mochi(settings: MochiSettings, streams: Sequence[str], queue: int) ->
 
 @register_term("mochi", MochiSettings, check=_check_mochi, contrast=True)
 class MochiTerm(LateTerm):
-    """Mixed negatives from the start epoch on and once the queue holds real keys only; it takes the place of InfoNCE."""
+    """Mixed negatives from the start epoch on and once the queue holds real keys only; it takes the place of
+    InfoNCE.
+    """
 
     def active(self, queue: KeyQueue, context: StepContext) -> bool:
         """Whether negatives are mixed at this context."""
@@ -116,7 +126,9 @@ class MochiTerm(LateTerm):
         metrics: Metrics = {}
         for stream, batch in streams.items():
             synthetic = self._mix(batch.query, queue.keys(stream), context)
-            losses.append(info_nce_with_mixes(batch.query, batch.key, queue.keys(stream), synthetic, self.temperature))
+            losses.append(
+                info_nce_with_mixes(batch.query, batch.key, queue.keys(stream), synthetic, self.temperature)
+            )
             if context.log_metrics:
                 seen = self._metrics(batch, queue.keys(stream), synthetic)
                 metrics |= {f"{stream}/{name}": value for name, value in seen.items()}

@@ -1,5 +1,5 @@
-"""MS2L (Lin et al., ACM MM 2020): three tasks on one encoder: predict the frames that were cut off, put segments in
-order, and agree on all three inputs (whole, cut, shuffled) by contrast.
+"""MS2L (Lin et al., ACM MM 2020): three tasks on one encoder: predict the frames that were cut off, put
+segments in order, and agree on all three inputs (whole, cut, shuffled) by contrast.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ class MS2LMethod(PredictiveMethod):
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         encoder, heads = cast(Any, self.backbones[name]), cast(Heads, self.decoders[name])
         label = batch.randint(math.factorial(self.settings.segments)).to(clips.device)
-        cut, shuffled = cut_off(clips, self.settings.mask), shuffle_segments(clips, label, self.settings.segments)
+        cut, shuffled = (
+            cut_off(clips, self.settings.mask),
+            shuffle_segments(clips, label, self.settings.segments),
+        )
         states = [encoder.sequence(part) for part in (clips, cut, shuffled)]
         pooled = [encoder.pool(part) for part in states]
         guess = heads.jigsaw(pooled[2])
@@ -96,18 +99,24 @@ class MS2LMethod(PredictiveMethod):
 
 
 class Heads(nn.Module):
-    """What the three tasks have of their own; `motion` reads states of all frames, the others pooled features."""
+    """What the three tasks have of their own; `motion` reads states of all frames, the others pooled
+    features.
+    """
 
     def __init__(self, numbers: int, encoder: Any, settings: MS2LSettings) -> None:
         super().__init__()
         width, pooled = encoder.frame_size, encoder.output_size
-        self.motion = nn.Sequential(GRUStack(width, width, settings.decoder_layers), nn.Linear(width, numbers))
+        self.motion = nn.Sequential(
+            GRUStack(width, width, settings.decoder_layers), nn.Linear(width, numbers)
+        )
         self.jigsaw = head(pooled, settings.head, math.factorial(settings.segments))
         self.contrast = head(pooled, settings.head, settings.projection)
 
 
 def head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Linear, BatchNorm, ReLU, Linear; without the first bias, which BatchNorm takes away and Adam would move by rounding."""
+    """Linear, BatchNorm, ReLU, Linear; without the first bias, which BatchNorm takes away and Adam would move
+    by rounding.
+    """
     first = nn.Linear(inputs, hidden, bias=False)
     return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
@@ -119,7 +128,9 @@ def cut_off(clips: Tensor, share: float) -> Tensor:
 
 
 def shuffle_segments(clips: Tensor, label: Tensor, segments: int) -> Tensor:
-    """Clips `(B, T, …)` with equal segments in the order of permutation number `label` `(B,)`; what is left over stays last."""
+    """Clips `(B, T, …)` with equal segments in the order of permutation number `label` `(B,)`; what is left
+    over stays last.
+    """
     frames = clips.shape[1]
     length = frames // segments
     orders = torch.tensor(list(itertools.permutations(range(segments))), device=clips.device)

@@ -1,6 +1,6 @@
-"""PCM3 (Zhang et al., ACM MM 2023), the part that is built: a view mixed of two clips of the batch has to find a key
-mixed of the same two in the same shares, and queries should find past clips as near as the keys of the same clips do.
-Masked prediction and prompts are not built.
+"""PCM3 (Zhang et al., ACM MM 2023), the part that is built: a view mixed of two clips of the batch has to
+find a key mixed of the same two in the same shares, and queries should find past clips as near as the keys of
+the same clips do. Masked prediction and prompts are not built.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ class DrawnMix(NamedTuple):
 class ClipMix:
     """Mixes each clip with the one that stands a random number of rows further in the batch.
 
-    With probability `paste` some body parts of the partner take the place of the clip's own for a run of blocks; with
-    probability `squeeze` the partner's first 2r frames are squeezed into the r frames of that region; otherwise both clips are
-    blended by U(0, 1). Squeezed frames are interpolated (`linear`) or are the `nearest` one, as in PCM3's public
-    code. `parts` and `run` are the smallest and largest numbers of body parts and of the 16 blocks of time.
+    With probability `paste` some body parts of the partner take the place of the clip's own for a run of
+    blocks; with probability `squeeze` the partner's first 2r frames are squeezed into the r frames of that
+    region; otherwise both clips are blended by U(0, 1). Squeezed frames are interpolated (`linear`) or are
+    the `nearest` one, as in PCM3's public code. `parts` and `run` are the smallest and largest numbers of
+    body parts and of the 16 blocks of time.
     """
 
     def __init__(
@@ -93,8 +94,8 @@ class ClipMix:
 def mixable_parts(topology: Topology) -> list[list[int]]:
     """Five body parts that are replaced as a whole: trunk, arms and legs by the names of their joints.
 
-    Where names do not give all five, the joints are cut into five runs of equal length along the tree, each joint followed by
-    all that hang on it, so that a run is made of neighbours.
+    Where names do not give all five, the joints are cut into five runs of equal length along the tree, each
+    joint followed by all that hang on it, so that a run is made of neighbours.
     """
     named = list(topology.body_parts.values())
     if all(named):
@@ -112,7 +113,9 @@ def mixable_parts(topology: Topology) -> list[list[int]]:
 
 
 def _squeeze_into(others: Tensor, region: list[int], interpolation: str) -> Tensor:
-    """Clips whose frames of the region show their first 2r frames, as far as there are this many, at r of them."""
+    """Clips whose frames of the region show their first 2r frames, as far as there are this many, at r of
+    them.
+    """
     beginning = others[:, : 2 * len(region)]
     signals = beginning.flatten(2).transpose(1, 2)
     squeezed = F.interpolate(signals, size=len(region), mode=interpolation).transpose(1, 2)
@@ -135,7 +138,9 @@ class MixSettings(CheckedSettings):
 
     weight: float = limited(1.0, least=0)
     paste: float = limited(0.5, least=0)  # probability of body parts of the other clip for a while
-    squeeze: float = limited(0.25, least=0)  # probability of the same at twice the pace; else whole clips are blended
+    squeeze: float = limited(
+        0.25, least=0
+    )  # probability of the same at twice the pace; else whole clips are blended
     parts: tuple[int, ...] = (2, 3)  # fewest and most of five body parts
     run: tuple[int, ...] = (7, 11)  # fewest and most of 16 blocks of time
     # of the frames of a squeezed clip; nearest: as in the public code
@@ -189,12 +194,17 @@ class MixTerm(ContrastTerm):
 
 
 def self_distillation(
-    query: Tensor, key: Tensor, queue: Tensor, teacher_temperature: float = 0.05, student_temperature: float = 0.1
+    query: Tensor,
+    key: Tensor,
+    queue: Tensor,
+    teacher_temperature: float = 0.05,
+    student_temperature: float = 0.1,
 ) -> Tensor:
-    """KL(softmax(key·Q / T) ‖ softmax(query·Q / S)) over the whole queue `(L, D)`, mean over the batch `(B, D)`.
+    """KL(softmax(key·Q / T) ‖ softmax(query·Q / S)) over the whole queue `(L, D)`, mean over the batch `(B,
+    D)`.
 
-    It equals log Σ exp(query·Q / S) − query·m / S − entropy, with m the mean row under the key's distribution: what the
-    backward pass needs is `(B, D)`. Gradient through `query` only.
+    It equals log Σ exp(query·Q / S) − query·m / S − entropy, with m the mean row under the key's
+    distribution: what the backward pass needs is `(B, D)`. Gradient through `query` only.
 
     >>> axes = torch.eye(3)
     >>> round(abs(float(self_distillation(axes, axes, axes, student_temperature=0.05))), 6)
@@ -223,16 +233,23 @@ def _check_distillation(settings: SelfDistillationSettings, streams: Sequence[st
 
 @register_term("self-distillation", SelfDistillationSettings, check=_check_distillation)
 class SelfDistillationTerm(nn.Module):
-    """KL of the query's distribution over the queue from the key's, for the query and for every mixed one, in every stream."""
+    """KL of the query's distribution over the queue from the key's, for the query and for every mixed one, in
+    every stream.
+    """
 
-    def __init__(self, settings: SelfDistillationSettings, streams: Sequence[str], temperature: float = 0.07) -> None:
+    def __init__(
+        self, settings: SelfDistillationSettings, streams: Sequence[str], temperature: float = 0.07
+    ) -> None:
         super().__init__()
         self.settings = settings
 
     def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         losses, metrics = [], {}
         for stream, batch in streams.items():
-            pairs = [(batch.query, batch.key), *((batch.extra[view], key) for view, key in batch.mixed_keys.items())]
+            pairs = [
+                (batch.query, batch.key),
+                *((batch.extra[view], key) for view, key in batch.mixed_keys.items()),
+            ]
             divergences = [self._distil(query, key, queue.keys(stream)) for query, key in pairs]
             losses.append(torch.stack(divergences).sum())
             if context.log_metrics:

@@ -1,9 +1,9 @@
-"""P&C (Predict & Cluster; Su et al., CVPR 2020): encode a clip into one state, decode the clip from it with a decoder
-that is kept weak.
+"""P&C (Predict & Cluster; Su et al., CVPR 2020): encode a clip into one state, decode the clip from it with a
+decoder that is kept weak.
 
-A decoder that learns well could do without a good state, so that P&C holds something of it back: the state that it
-starts every frame from (`fixed-state`, FS) or its recurrent weights (`fixed-weights`, FW). The state is what is
-evaluated.
+A decoder that learns well could do without a good state, so that P&C holds something of it back: the state
+that it starts every frame from (`fixed-state`, FS) or its recurrent weights (`fixed-weights`, FW). The state
+is what is evaluated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ TARGETS = ("same", "next")
 
 @dataclass(frozen=True)
 class PredictClusterSettings(CheckedSettings):
-    """`free` trains all of the decoder, which is what the public code does where it means to fix the weights."""
+    """`free` trains all of the decoder, which is what the public code does where it means to fix the
+    weights.
+    """
 
     decoder: str = limited("fixed-state", among=DECODERS)
     # what frame t of the decoder is compared with: frame t, or the next as in the authors' NTU code
@@ -59,7 +61,9 @@ class PredictClusterMethod(PredictiveMethod):
         numbers = context.numbers_per_frame // context.persons * (_persons_read(encoder) or context.persons)
         if settings.decoder == "fixed-state":
             return initialise(FixedStateDecoder(numbers, encoder.output_size))
-        return initialise(FreeRunningDecoder(numbers, encoder.output_size, fixed=settings.decoder == "fixed-weights"))
+        return initialise(
+            FreeRunningDecoder(numbers, encoder.output_size, fixed=settings.decoder == "fixed-weights")
+        )
 
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         encoder = self.backbones[name]
@@ -76,7 +80,9 @@ def _persons_read(encoder: nn.Module) -> int | None:
 
 
 class FixedStateDecoder(nn.Module):
-    """FS: x̂(t) = x̂(t − 1) + W·GRU(x̂(t − 1), state) from the first true frame on, always with the encoder's state."""
+    """FS: x̂(t) = x̂(t − 1) + W·GRU(x̂(t − 1), state) from the first true frame on, always with the encoder's
+    state.
+    """
 
     def __init__(self, numbers: int, width: int) -> None:
         super().__init__()
@@ -84,7 +90,9 @@ class FixedStateDecoder(nn.Module):
 
     def forward(self, state: Tensor, frames: Tensor) -> Tensor:
         """Predicted frames `(B, T, N)`; the true ones give their number and the first of them."""
-        share = F.linear(state, self.cell.weight_hh, self.cell.bias_hh)  # of the gates; the same for every frame
+        share = F.linear(
+            state, self.cell.weight_hh, self.cell.bias_hh
+        )  # of the gates; the same for every frame
         x, decoded = frames[:, 0], []
         for _ in range(frames.shape[1]):
             x = x + self.out(self._next(x, state, share))
@@ -92,14 +100,19 @@ class FixedStateDecoder(nn.Module):
         return torch.stack(decoded, dim=1)
 
     def _next(self, x: Tensor, state: Tensor, share: Tensor) -> Tensor:
-        (r_state, z_state, n_state), given = share.chunk(3, 1), F.linear(x, self.cell.weight_ih, self.cell.bias_ih)
+        (r_state, z_state, n_state), given = (
+            share.chunk(3, 1),
+            F.linear(x, self.cell.weight_ih, self.cell.bias_ih),
+        )
         r_input, z_input, n_input = given.chunk(3, 1)
         new = torch.tanh(n_input + torch.sigmoid(r_input + r_state) * n_state)
         return torch.lerp(new, state.to(new.dtype), torch.sigmoid(z_input + z_state))
 
 
 class FreeRunningDecoder(nn.Module):
-    """A GRU that starts from the encoder's state and reads nothing; FW: its weights stay as they were drawn."""
+    """A GRU that starts from the encoder's state and reads nothing; FW: its weights stay as they were
+    drawn.
+    """
 
     def __init__(self, numbers: int, width: int, fixed: bool) -> None:
         super().__init__()

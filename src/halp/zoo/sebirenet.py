@@ -1,10 +1,10 @@
-"""SeBiReNet (Nie et al., ECCV 2020): pose and view apart. A pose and its rotated copy have the same code of the pose,
-and codes of the view to swap; poses are trained one by one: some frames of every clip, some joints of each removed,
-decoded whole.
+"""SeBiReNet (Nie et al., ECCV 2020): pose and view apart. A pose and its rotated copy have the same code of
+the pose, and codes of the view to swap; poses are trained one by one: some frames of every clip, some joints
+of each removed, decoded whole.
 
-The encoder reads every pose by itself, along the tree of its joints. A GRU cell per joint reads the joint and the
-states of its children, from the leaves to the root; then another one per joint reads the joint and the state of its
-parent, back from the root, starting from the state that the first had left.
+The encoder reads every pose by itself, along the tree of its joints. A GRU cell per joint reads the joint and
+the states of its children, from the leaves to the root; then another one per joint reads the joint and the
+state of its parent, back from the root, starting from the state that the first had left.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class JointTree(nn.Module):
         super().__init__()
         self.units, self.parents = units, list(parents)
         self.below = [
-            [child for child, parent in enumerate(parents) if parent == joint != child] for joint in range(len(parents))
+            [child for child, parent in enumerate(parents) if parent == joint != child]
+            for joint in range(len(parents))
         ]
         self.order = _from_the_roots(parents)
         up = (inputs + units * len(children) for children in self.below)
@@ -87,11 +88,17 @@ def _from_the_roots(parents: Sequence[int]) -> list[int]:
 
 @register_encoder("sebirenet", SeBiReNetSettings)
 class SeBiReNet(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, parts · V · units/2)`: codes of the pose, mean over persons and frames."""
+    """Clips `(B, T, P, V, C)` → features `(B, parts · V · units/2)`: codes of the pose, mean over persons and
+    frames.
+    """
 
     def __init__(self, settings: SeBiReNetSettings, topology: Topology, persons: int) -> None:
         super().__init__()
-        self.joints, self.coordinates, self.centre = len(topology), topology.dimensions, centre_joint(topology)
+        self.joints, self.coordinates, self.centre = (
+            len(topology),
+            topology.dimensions,
+            centre_joint(topology),
+        )
         self.parts, self.code_size = settings.parts, settings.units // 2
         self.frame_size = self.joints * self.code_size
         self.output_size = self.parts * self.frame_size
@@ -113,7 +120,9 @@ class SeBiReNet(nn.Module):
         batch, frames, persons, *_ = check_joints(clips, self.joints, self.coordinates)
         code, _ = self.codes(around_centre(clips, self.centre).flatten(0, 2))
         present = persons_present(clips)
-        weight = torch.where(present.any(1, keepdim=True), present, torch.ones_like(present)).to(code)[:, None, :, None]
+        weight = torch.where(present.any(1, keepdim=True), present, torch.ones_like(present)).to(code)[
+            :, None, :, None
+        ]
         return (code.view(batch, frames, persons, -1) * weight).sum(2) / weight.sum(2)
 
     def pool(self, x: Tensor) -> Tensor:
@@ -149,7 +158,9 @@ def half_square(difference: Tensor) -> Tensor:
 
 
 def bone_lengths(poses: Tensor, bones: Sequence[tuple[int, int]]) -> Tensor:
-    """Distances `(N, bones)` of joints and their parents in poses `(N, V, C)`; bones are pairs (child, parent)."""
+    """Distances `(N, bones)` of joints and their parents in poses `(N, V, C)`; bones are pairs (child,
+    parent).
+    """
     child, parent = ([bone[end] for bone in bones] for end in (0, 1))
     return torch.linalg.vector_norm(poses[:, child] - poses[:, parent], dim=2)
 
@@ -196,13 +207,15 @@ class DisentanglementMethod(PredictiveMethod):
         super().check(settings, recipe)
         if settings.frames > recipe.views.frames:
             raise InputError(
-                f"disentanglement.frames = {settings.frames} is more than a view has: views.frames = {recipe.views.frames}"
+                f"disentanglement.frames = {settings.frames} is more than a view has: views.frames ="
+                f" {recipe.views.frames}"
             )
 
     def decoder(self, encoder: Any, settings: DisentanglementSettings, context: BuildContext) -> nn.Module:
         if settings.removed >= len(context.topology):
             raise InputError(
-                f"disentanglement.removed = {settings.removed} joints leave nothing of topology '{context.topology.name}'"
+                f"disentanglement.removed = {settings.removed} joints leave nothing of topology"
+                f" '{context.topology.name}'"
             )
         return initialise(PoseDecoder(encoder))
 
@@ -220,7 +233,9 @@ class DisentanglementMethod(PredictiveMethod):
         return Predicted(losses, features)
 
     def _draw(self, clips: Tensor, encoder: Any, batch: WholeBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Some poses `(B, k, P, V, C)` of every clip around its centre, joints removed from each, and a rotation per clip."""
+        """Some poses `(B, k, P, V, C)` of every clip around its centre, joints removed from each, and a
+        rotation per clip.
+        """
         frames, persons, joints = clips.shape[1:4]
         order = batch.rand(frames).argsort(1)[:, : self.settings.frames].to(clips.device)
         index = order[:, :, None, None, None].expand(-1, -1, *clips.shape[2:])
@@ -247,6 +262,8 @@ class DisentanglementMethod(PredictiveMethod):
 
 
 def _mean_of_present(per_pose: Tensor, there: Tensor) -> Tensor:
-    """Mean over the poses of persons who are there `(B, P)`, from a number per pose `(B·k·P,)`: `(B,)`; 0 for nobody."""
+    """Mean over the poses of persons who are there `(B, P)`, from a number per pose `(B·k·P,)`: `(B,)`; 0 for
+    nobody.
+    """
     value = per_pose.view(len(there), -1, there.shape[1]).mean(1)
     return (value * there).sum(1) / there.sum(1).clamp_min(1)

@@ -1,9 +1,9 @@
-"""Augmentation-free tuning of a trained encoder (after STARS, Mehraban et al. 2024): clips of a batch are told apart,
-and what varies is the positive.
+"""Augmentation-free tuning of a trained encoder (after STARS, Mehraban et al. 2024): clips of a batch are
+told apart, and what varies is the positive.
 
-The view is the whole clip as it is. Its positive is the nearest past projection of another clip (NNCLR, as in STARS), a
-hallucinated one around its own projection (HaLP), or both. No key encoder; a memory of past projections. A run starts
-from the encoder of another one: `halp pretrain small-tune --init RUN`.
+The view is the whole clip as it is. Its positive is the nearest past projection of another clip (NNCLR, as in
+STARS), a hallucinated one around its own projection (HaLP), or both. No key encoder; a memory of past
+projections. A run starts from the encoder of another one: `halp pretrain small-tune --init RUN`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,15 @@ from halp.extend import (
 from halp.sphere import unit
 
 
-def positives_in_batch(prediction: Tensor, positives: Tensor, kept: Tensor, temperature: float = 0.07) -> Tensor:
-    """− log softmax over the batch of positive·prediction / T at the own clip, mean over the kept positives of all clips.
+def positives_in_batch(
+    prediction: Tensor, positives: Tensor, kept: Tensor, temperature: float = 0.07
+) -> Tensor:
+    """− log softmax over the batch of positive·prediction / T at the own clip, mean over the kept positives
+    of all clips.
 
-    Predictions are `(B, D)`, positives `(B, G, D)`, which of them count `(B, G)`; all of unit length. The negatives of a positive
-    are the predictions of the other clips. Gradient through the predictions only; 0 if no positive is kept.
+    Predictions are `(B, D)`, positives `(B, G, D)`, which of them count `(B, G)`; all of unit length. The
+    negatives of a positive are the predictions of the other clips. Gradient through the predictions only; 0
+    if no positive is kept.
 
     >>> axes = torch.eye(3)
     >>> round(float(positives_in_batch(axes, axes[:, None], torch.ones(3, 1, dtype=torch.bool), 1.0)), 4)
@@ -54,7 +58,11 @@ def positives_in_batch(prediction: Tensor, positives: Tensor, kept: Tensor, temp
     return (loss * kept).sum() / kept.sum().clamp_min(1)
 
 
-KINDS = {"neighbour": ("neighbour",), "hallucinated": ("hallucinated",), "both": ("neighbour", "hallucinated")}
+KINDS = {
+    "neighbour": ("neighbour",),
+    "hallucinated": ("hallucinated",),
+    "both": ("neighbour", "hallucinated"),
+}
 UNKNOWN = -1  # the clip of a projection, where training does not say which it is
 
 
@@ -76,8 +84,8 @@ class TuneSettings(CheckedSettings):
         super().__post_init__()
         if "hallucinated" in self.kinds and self.recent > self.memory:
             raise InputError(
-                f"tune: recent = {self.recent} projections are clustered, and memory = {self.memory} holds fewer; lower recent "
-                "or raise memory"
+                f"tune: recent = {self.recent} projections are clustered, and memory = {self.memory} holds"
+                " fewer; lower recent or raise memory"
             )
         self.hallucination()
 
@@ -90,7 +98,12 @@ class TuneSettings(CheckedSettings):
         """Hallucinated positives of one stream; building them checks the settings."""
         try:
             return SharedPositives(
-                self.prototypes, self.count, self.hardness, self.refresh, self.recent, temperature=self.temperature
+                self.prototypes,
+                self.count,
+                self.hardness,
+                self.refresh,
+                self.recent,
+                temperature=self.temperature,
             )
         except InputError as error:
             raise InputError(f"tune: {error}") from None
@@ -146,7 +159,9 @@ class TuneMethod(Method):
         sizes = {stream: encoder.output_size for stream, encoder in encoders.items()}
         self.backbones = nn.ModuleDict(encoders)
         self.heads = nn.ModuleDict({stream: nn.BatchNorm1d(size) for stream, size in sizes.items()})
-        self.predictors = nn.ModuleDict({stream: predictor(size, settings.width) for stream, size in sizes.items()})
+        self.predictors = nn.ModuleDict(
+            {stream: predictor(size, settings.width) for stream, size in sizes.items()}
+        )
         self.memories = nn.ModuleDict(
             {stream: ClipMemory(settings.memory, size, context.generator) for stream, size in sizes.items()}
         )
@@ -161,8 +176,8 @@ class TuneMethod(Method):
         check_frames(recipe)
         if recipe.views.policy != ViewSettings().policy:
             raise InputError(
-                "method 'tune' sees whole clips without augmentation, and the settings of [views] other than frames would be "
-                "ignored; leave them out, or describe the view in [views.clip]"
+                "method 'tune' sees whole clips without augmentation, and the settings of [views] other than"
+                " frames would be ignored; leave them out, or describe the view in [views.clip]"
             )
 
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
@@ -177,7 +192,9 @@ class TuneMethod(Method):
             projections[stream] = projection.detach()
             # half precision would blur angles and logits: the loss is computed in full
             with torch.autocast(clips.device.type, enabled=False):
-                loss, seen = self._loss(stream, projections[stream], prediction, which.to(clips.device), context)
+                loss, seen = self._loss(
+                    stream, projections[stream], prediction, which.to(clips.device), context
+                )
             losses.append(loss)
             metrics |= {f"{stream}/{name}": value for name, value in seen.items()}
         loss = torch.stack(losses).sum()
@@ -219,7 +236,9 @@ class TuneMethod(Method):
     def _hallucinate(
         self, stream: str, projection: Tensor, clips: Tensor, context: StepContext
     ) -> tuple[Tensor, Tensor]:
-        """Hallucinated positives around the own projection, which is the positive until there are enough to cluster."""
+        """Hallucinated positives around the own projection, which is the positive until there are enough to
+        cluster.
+        """
         recent = self._memory(stream).recent("clip", self.settings.recent)
         if len(recent) < self.settings.recent:
             return _only(projection)

@@ -1,5 +1,5 @@
-"""VICReg for skeletons, the loss of UmURL and USDRL: two views through one encoder agree, each coordinate varies over
-the batch, and none repeats another. No queue, no key encoder, no negatives.
+"""VICReg for skeletons, the loss of UmURL and USDRL: two views through one encoder agree, each coordinate
+varies over the batch, and none repeats another. No queue, no key encoder, no negatives.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def variance_and_covariance(x: Tensor) -> tuple[Tensor, Tensor]:
 def vicreg(
     first: Tensor, second: Tensor, invariance: float = 5.0, variance: float = 5.0, covariance: float = 1.0
 ) -> Tensor:
-    """The weighted sum of the squared difference of two views `(B, D)`, mean over all entries, and both regularisers of each.
+    """The weighted sum of the squared difference of two views `(B, D)`, mean over all entries, and both
+    regularisers of each.
 
     Gradient through both views.
 

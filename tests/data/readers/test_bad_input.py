@@ -1,4 +1,6 @@
-"""Whatever is wrong with a file, a reader raises `InputError` with one sentence or names the clip it leaves out."""
+"""Whatever is wrong with a file, a reader raises `InputError` with one sentence or names the clip it leaves
+out.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_a_whole_sample_gives_clips_that_fit_its_topology(sample: str, tmp_path:
 
 
 def cut(sample: str, folder: Path, step: int) -> None:
-    """Cut a sample after every `step` bytes (0: at 50 places): an error, or a clip that is no longer than before."""
+    """Cut a sample after every `step` bytes (0: at 50 places): an error, or a clip that is no longer than
+    before.
+    """
     reader, write = SAMPLES[sample]
     source = write(folder)
     path = files_of(folder)[0]
@@ -77,7 +81,9 @@ def test_a_file_cut_at_many_places_gives_an_error_or_a_shorter_clip(sample: str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_a_file_cut_at_hundreds_of_places_gives_an_error_or_a_shorter_clip(sample: str, tmp_path: Path) -> None:
+def test_a_file_cut_at_hundreds_of_places_gives_an_error_or_a_shorter_clip(
+    sample: str, tmp_path: Path
+) -> None:
     whole, cuts = tmp_path / "whole", tmp_path / "cuts"
     whole.mkdir()
     cuts.mkdir()
@@ -178,7 +184,9 @@ TOKEN = re.compile(rb"[^\s,:;\[\]{}\"]+")
 
 
 def damage(data: bytes, edits: list[tuple[str, float, bytes]]) -> bytes:
-    """Edits by kind, relative position and payload: bytes, tokens, brackets with all they hold, lines, the end."""
+    """Edits by kind, relative position and payload: bytes, tokens, brackets with all they hold, lines, the
+    end.
+    """
     for kind, position, payload in edits:
         at = int(position * len(data))
         if kind == "cut":
@@ -225,7 +233,11 @@ FUZZ = settings(
     deadline=None,
     derandomize=CASES <= 60,
     database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
 )
 
 
@@ -292,7 +304,9 @@ def test_no_array_in_an_interchange_file_raises_anything_but_an_input_error(tmp_
         )
     )
     def check(changes: dict[str, int]) -> None:
-        changed = {key: odd[changes[key]] if changes.get(key, -1) >= 0 else value for key, value in arrays.items()}
+        changed = {
+            key: odd[changes[key]] if changes.get(key, -1) >= 0 else value for key, value in arrays.items()
+        }
         changed = {key: value for key, value in changed.items() if changes.get(key) != -1}
         stream = io.BytesIO()
         np.savez(stream, **changed)

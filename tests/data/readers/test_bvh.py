@@ -18,7 +18,9 @@ from halp.data.readers.bvh import BvhReader, open_bvh, sample_places
 CHANNELS = ("Xposition Yposition Zposition", "Zrotation Yrotation Xrotation")
 
 
-def write(path: Path, values: np.ndarray, *, time: str = "0.0083333", end: str = "\n", digits: int = 4) -> Path:
+def write(
+    path: Path, values: np.ndarray, *, time: str = "0.0083333", end: str = "\n", digits: int = 4
+) -> Path:
     """A chain of three joints whose 12 channels have these values."""
     head = [
         "HIERARCHY", "ROOT Hips", "{", "OFFSET 0 0 0", f"CHANNELS 6 {' '.join(CHANNELS)}",
@@ -51,13 +53,17 @@ def motion() -> np.ndarray:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_every_kind_of_line_end_gives_the_slow_positions(motion: np.ndarray, end: str, tmp_path: Path) -> None:
+def test_every_kind_of_line_end_gives_the_slow_positions(
+    motion: np.ndarray, end: str, tmp_path: Path
+) -> None:
     (clip,) = BvhReader().read(Item(write(tmp_path / "a.bvh", motion, end=end)))
     np.testing.assert_allclose(clip.frames[:, 0], slowly(motion), rtol=1e-5, atol=1e-4)  # type: ignore[union-attr]
     assert clip.fps == pytest.approx(120, abs=0.01)  # type: ignore[union-attr]
 
 
-def test_a_lower_frame_rate_keeps_every_fourth_frame_and_chosen_joints_only(motion: np.ndarray, tmp_path: Path) -> None:
+def test_a_lower_frame_rate_keeps_every_fourth_frame_and_chosen_joints_only(
+    motion: np.ndarray, tmp_path: Path
+) -> None:
     reader = BvhReader(fps=30, joints=("head", "hip_center"))
     (clip,) = reader.read(Item(write(tmp_path / "a.bvh", motion)))
     expected = slowly(motion)[::4][:, [2, 0]]
@@ -79,11 +85,15 @@ def test_another_frame_rate_interpolates_between_recorded_frames(motion: np.ndar
 
 
 @given(st.integers(1, 500), st.floats(5, 240), st.floats(5, 240))
-def test_sampling_stays_within_the_recording_and_keeps_the_tempo(frames: int, recorded: float, wanted: float) -> None:
+def test_sampling_stays_within_the_recording_and_keeps_the_tempo(
+    frames: int, recorded: float, wanted: float
+) -> None:
     places = sample_places(frames, recorded, wanted)
     assert places[0] == 0
     assert places.max() <= frames - 1
-    np.testing.assert_allclose(places, np.minimum(np.arange(len(places)) * recorded / wanted, frames - 1), atol=0.051)
+    np.testing.assert_allclose(
+        places, np.minimum(np.arange(len(places)) * recorded / wanted, frames - 1), atol=0.051
+    )
     # no more than one sample short of the end
     assert places[-1] + recorded / wanted > frames - 1 - 1e-6
 
@@ -116,12 +126,19 @@ def test_unusual_but_valid_numbers_are_read_all_the_same(tmp_path: Path) -> None
     (tmp_path / "a.bvh").write_text(BVH)
     plain = open_bvh(tmp_path / "a.bvh").positions(range(4))[0]
     lines = BVH.rstrip("\n").split("\n")
-    unusual = [*lines[:-1], "", "  " + "\x0b".join(f"{float(word):+.5e}" for word in lines[-1].split()) + "\t", ""]
+    unusual = [
+        *lines[:-1],
+        "",
+        "  " + "\x0b".join(f"{float(word):+.5e}" for word in lines[-1].split()) + "\t",
+        "",
+    ]
     (tmp_path / "b.bvh").write_text("\n".join(unusual))
     np.testing.assert_allclose(open_bvh(tmp_path / "b.bvh").positions(range(4))[0], plain, atol=1e-4)
 
 
-def test_a_frame_rate_cannot_be_changed_where_the_file_does_not_tell_it(motion: np.ndarray, tmp_path: Path) -> None:
+def test_a_frame_rate_cannot_be_changed_where_the_file_does_not_tell_it(
+    motion: np.ndarray, tmp_path: Path
+) -> None:
     path = write(tmp_path / "a.bvh", motion, time="0")
     assert BvhReader().read(Item(path))[0].fps == -1  # type: ignore[union-attr]
     with pytest.raises(InputError, match="line 23: a frame time of 0 gives no frame rate"):

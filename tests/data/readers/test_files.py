@@ -34,7 +34,9 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         buffer = io.BytesIO()
-        np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": (24 * 2**20,)})
+        np.lib.format.write_array_header_1_0(
+            buffer, {"descr": "<f4", "fortran_order": False, "shape": (24 * 2**20,)}
+        )
         archive.writestr("joints.npy", buffer.getvalue() + bytes(96 * 2**20))
     assert path.stat().st_size < 100_000
     with pytest.raises(InputError, match="would expand"):

@@ -22,7 +22,10 @@ READ = {
     "Rokoko Studio JSON": ["rokoko"],
     "Kinect v2 `.skeleton` files under names of your own": ["skeleton"],
     "Long CSV, a row per joint": ["csv"],
-    "MediaPipe JSON: lists, by frame number, by landmark name, JSON Lines, NaN": ["mediapipe", "mediapipe names"],
+    "MediaPipe JSON: lists, by frame number, by landmark name, JSON Lines, NaN": [
+        "mediapipe",
+        "mediapipe names",
+    ],
     "MediaPipe CSV, also with a `class` column": ["mediapipe csv", "mediapipe tutorial"],
     "OpenPose folders": ["openpose"],
     "COCO-17 JSON (MMPose, Ultralytics, AlphaPose)": ["coco17"],
@@ -65,7 +68,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 def lines() -> dict[str, tuple[str, str]]:
     table = DOCS.read_text(encoding="utf-8").split("## Formats")[1].split("\n## ")[0]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in table.splitlines()
+        if line.startswith("|")
+    ]
     return {source: (name, auto) for source, name, auto in rows[2:]}
 
 

@@ -24,7 +24,9 @@ from halp.data.readers.ntu import parse_skeleton
 CLOCK = itertools.count(1, 1000)
 CASES = int(os.environ.get("HALP_FUZZ_CASES", "50"))
 fuzz = settings(
-    max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=CASES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 WORDS = st.sampled_from(
     [
@@ -48,7 +50,9 @@ WORDS = st.sampled_from(
         ",",
     ]
 )
-EDIT = st.tuples(st.sampled_from(["line", "word", "delete", "double", "cut", "byte"]), st.integers(0, 10**6), WORDS)
+EDIT = st.tuples(
+    st.sampled_from(["line", "word", "delete", "double", "cut", "byte"]), st.integers(0, 10**6), WORDS
+)
 
 
 def damaged(text: str, edits: list[tuple[str, int, str]]) -> bytes:

@@ -102,7 +102,10 @@ def _arrays(tmp_path: Path, **changes: object) -> Path:
         ({"joint_names": [f"j{i}" for i in range(20)], "bones": [[0, 99]]}, "there is no bone 0, 99"),
         ({"joint_names": [f"j{i}" for i in range(20)], "bones": [[0, 1], [1, 0]]}, "form a loop"),
         ({"halp": "{"}, "array 'halp': it is damaged"),
-        ({"halp": json.dumps({"splits": {}, "normalisation": [], "topology": 3})}, "array 'halp': it is damaged"),
+        (
+            {"halp": json.dumps({"splits": {}, "normalisation": [], "topology": 3})},
+            "array 'halp': it is damaged",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(changes: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -152,8 +155,15 @@ def test_several_files_are_to_be_merged_as_stores(tmp_path: Path) -> None:
 
 
 def test_joint_names_go_through_the_aliases_of_other_readers(tmp_path: Path) -> None:
-    spelling = "SpineBase SpineMid Neck Head ShoulderLeft ElbowLeft WristLeft HandLeft ShoulderRight ElbowRight WristRight HandRight HipLeft KneeLeft AnkleLeft FootLeft HipRight KneeRight AnkleRight FootRight SpineShoulder HandTipLeft ThumbLeft HandTipRight ThumbRight".split()  # noqa: E501
+    spelling = (
+        "SpineBase SpineMid Neck Head ShoulderLeft ElbowLeft WristLeft HandLeft ShoulderRight ElbowRight"
+        " WristRight HandRight HipLeft KneeLeft AnkleLeft FootLeft HipRight KneeRight AnkleRight FootRight"
+        " SpineShoulder HandTipLeft ThumbLeft HandTipRight ThumbRight".split()
+    )
     np.savez(
-        tmp_path / "own.npz", joints=np.ones((4, 1, 25, 3), np.float32), offsets=[0, 4], joint_names=np.array(spelling)
+        tmp_path / "own.npz",
+        joints=np.ones((4, 1, 25, 3), np.float32),
+        offsets=[0, 4],
+        joint_names=np.array(spelling),
     )
     assert get_reader("interchange").info(tmp_path / "own.npz").topology.name == "kinect-v2"

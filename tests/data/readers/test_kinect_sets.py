@@ -1,4 +1,6 @@
-"""NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect in their original formats, against the interchange arrays of the real sets."""
+"""NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect in their original formats, against the interchange arrays of
+the real sets.
+"""
 
 import json
 import zlib
@@ -40,7 +42,9 @@ def test_the_first_real_clips_come_back_from_the_original_format(name: str, tmp_
 
 def test_the_first_real_recordings_of_utkinect_come_back_cut_by_their_labels(tmp_path: Path) -> None:
     path = shared("data", "utkinect.npz")
-    expected = [clip for clip in read_all("interchange", path) if clip.name.startswith(("s01_e01", "s02_e01"))]
+    expected = [
+        clip for clip in read_all("interchange", path) if clip.name.startswith(("s01_e01", "s02_e01"))
+    ]
     for recording in ("s01_e01", "s02_e01"):
         clips = [clip for clip in expected if clip.name.startswith(recording)]
         ends = np.cumsum([0, *(len(clip.frames) for clip in clips)]) + 11
@@ -48,7 +52,9 @@ def test_the_first_real_recordings_of_utkinect_come_back_cut_by_their_labels(tmp
         joints = np.concatenate([clip.frames[:, 0] for clip in clips])
         write_utkinect(tmp_path, recording, joints, "\n".join(lines) + "\n")
     found = read_all("utkinect", tmp_path)
-    assert get_reader("utkinect").info(tmp_path).class_names == get_reader("interchange").info(path).class_names
+    assert (
+        get_reader("utkinect").info(tmp_path).class_names == get_reader("interchange").info(path).class_names
+    )
     assert [clip.name for clip in found] == [clip.name for clip in expected]
     for before, after in zip(expected, found):
         assert np.array_equal(before.frames, after.frames)
@@ -68,7 +74,9 @@ def test_a_clip_of_one_frame_is_a_clip(tmp_path: Path) -> None:
 
 def test_a_clip_without_any_body_is_dropped_with_the_reason(tmp_path: Path) -> None:
     write_msr(tmp_path, joints=np.zeros((2, 20, 3), np.float32))
-    assert read_all("msr-action3d", tmp_path) == [Dropped("a01_s01_e01", "there is no body in any of its frames")]
+    assert read_all("msr-action3d", tmp_path) == [
+        Dropped("a01_s01_e01", "there is no body in any of its frames")
+    ]
 
 
 def test_joints_of_low_confidence_become_missing_when_asked_for(tmp_path: Path) -> None:
@@ -168,7 +176,9 @@ def test_unknown_classes_and_names_are_refused(reader: str, name: str, message: 
         ("", "not one line of numbers"),
     ],
 )
-def test_text_skeletons_with_wrong_numbers_are_refused_with_the_line(text: str, message: str, tmp_path: Path) -> None:
+def test_text_skeletons_with_wrong_numbers_are_refused_with_the_line(
+    text: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "a01_s01_e01_skeleton3D.txt").write_text(text)
     with pytest.raises(InputError, match=message):
         read_all("msr-action3d", tmp_path)
@@ -211,7 +221,9 @@ def test_the_label_file_may_lie_beside_the_folder_of_joints(tmp_path: Path) -> N
         ("s02 e01\nwalk: 1 2\n", "has no segments for 'joints_s01_e01.txt'"),
     ],
 )
-def test_label_files_with_mistakes_are_refused_with_the_line(labels: str | None, message: str, tmp_path: Path) -> None:
+def test_label_files_with_mistakes_are_refused_with_the_line(
+    labels: str | None, message: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "a" / "b"
     folder.mkdir(parents=True)
     write_utkinect(folder)

@@ -60,7 +60,12 @@ def test_a_bad_pku_label_line_costs_only_its_own_clip(tmp_path: Path) -> None:
     kept, *others = read_all("pku-mmd", tmp_path)
     assert isinstance(kept, Clip)
     reasons = [one.reason for one in others if isinstance(one, Dropped)]
-    assert [reason.split(", ")[1].split(":")[0] for reason in reasons] == ["line 2", "line 3", "line 5", "line 6"]
+    assert [reason.split(", ")[1].split(":")[0] for reason in reasons] == [
+        "line 2",
+        "line 3",
+        "line 5",
+        "line 6",
+    ]
     (cut,) = [one for one in others if isinstance(one, Clip)]
     assert len(cut.frames) == 2
     assert cut.repairs
@@ -88,7 +93,9 @@ def test_pku_is_cut_as_the_authors_script_cuts_it(tmp_path: Path) -> None:
     joints = write_pku(tmp_path)
     write_pku(tmp_path, "A05N04-M")
     write_pku(tmp_path, "A01N01-L")
-    prepare("pku-mmd", tmp_path, tmp_path / "store", normalisation=(), progress=False, options={"cut": "script"})
+    prepare(
+        "pku-mmd", tmp_path, tmp_path / "store", normalisation=(), progress=False, options={"cut": "script"}
+    )
     store = open_store(tmp_path / "store")
     frames = {str(name): store.clip(row) for row, name in enumerate(store.names)}
     np.testing.assert_allclose(frames["A01N02-L-001"], joints[2:5], atol=1e-5)  # the line says frames 2 to 5
@@ -150,7 +157,9 @@ def test_pyskl_files_in_2d_and_3d_keep_joints_labels_and_splits(
     store = open_store(tmp_path / "store")
     assert manifest.format == "pyskl"
     assert (store.topology.name, store.persons, store.labels.tolist()) == (topology, 2, [0, 1, 2])
-    np.testing.assert_array_equal(store.clip(0), entries[0]["keypoint"].transpose(1, 0, 2, 3).astype(np.float32))
+    np.testing.assert_array_equal(
+        store.clip(0), entries[0]["keypoint"].transpose(1, 0, 2, 3).astype(np.float32)
+    )
     assert [part.tolist() for part in store.split("xsub")] == [[0, 1], [2]]
 
 
@@ -166,7 +175,11 @@ def test_pyskl_joints_of_score_zero_become_missing(tmp_path: Path) -> None:
 
 def test_bad_pyskl_annotations_are_named_one_by_one(tmp_path: Path) -> None:
     bad = [
-        {**annotation("nan"), "keypoint": np.full((1, 2, 25, 3), np.nan, dtype=np.float32), "total_frames": 2},
+        {
+            **annotation("nan"),
+            "keypoint": np.full((1, 2, 25, 3), np.nan, dtype=np.float32),
+            "total_frames": 2,
+        },
         {**annotation("short"), "total_frames": 10**9},
         {**annotation("axes"), "keypoint": np.zeros((3, 3))},
         {**annotation("label"), "label": "wave"},
@@ -182,7 +195,8 @@ def test_bad_pyskl_annotations_are_named_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [[], {}, {"annotations": 3}, 7, {"annotations": [{}]}, {"annotations": [annotation(joints=19)]}]
+    "content",
+    [[], {}, {"annotations": 3}, 7, {"annotations": [{}]}, {"annotations": [annotation(joints=19)]}],
 )
 def test_a_pickle_that_is_no_annotation_file_is_refused(content: object, tmp_path: Path) -> None:
     path = tmp_path / "a.pkl"

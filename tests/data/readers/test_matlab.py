@@ -1,4 +1,6 @@
-"""Matrices of MATLAB 5 files: the same bits as SciPy reads, and no changed bit of a header ends in anything but a sentence."""
+"""Matrices of MATLAB 5 files: the same bits as SciPy reads, and no changed bit of a header ends in anything
+but a sentence.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def element(kind: int, content: bytes, order: str) -> bytes:
 def mat_file(
     array: np.ndarray, *, big: bool = False, packed: bool = False, stored: tuple[int, str] = (9, "f8")
 ) -> bytes:
-    """A file with the double matrix `d_skel`, its numbers stored as another type, written from the format's description."""
+    """A file with the double matrix `d_skel`, its numbers stored as another type, written from the format's
+    description.
+    """
     order = ">" if big else "<"
     inner = element(6, struct.pack(order + "II", 6, 0), order)
     inner += element(5, struct.pack(f"{order}{array.ndim}i", *array.shape), order)
@@ -56,7 +60,9 @@ def is_answer(folder: Path) -> bool:
     array=npst.arrays(st.sampled_from(KINDS), npst.array_shapes(min_dims=2, max_dims=4, max_side=5)),
     packed=st.booleans(),
 )
-def test_every_matrix_of_numbers_has_the_bits_that_scipy_reads(array: np.ndarray, packed: bool, tmp_path: Path) -> None:
+def test_every_matrix_of_numbers_has_the_bits_that_scipy_reads(
+    array: np.ndarray, packed: bool, tmp_path: Path
+) -> None:
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, {"before": np.arange(3), "d_skel": array, "name": "after"}, do_compression=packed)
     found, expected = load_matrix(path, "d_skel"), scipy.io.loadmat(path)["d_skel"]
@@ -78,7 +84,10 @@ def test_flipped_bits_of_the_first_256_bytes_give_clips_or_one_sentence(packed: 
     reader = get_reader("utd-mhad")
     item = next(iter(reader.items(tmp_path)))
     sentences = 0
-    for bit in [*range(0, 8 * 116, 13), *range(8 * 116, 8 * 256)]:  # of the text at the beginning a few are enough
+    for bit in [
+        *range(0, 8 * 116, 13),
+        *range(8 * 116, 8 * 256),
+    ]:  # of the text at the beginning a few are enough
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
@@ -113,7 +122,9 @@ def test_many_small_bombs_share_one_budget(tmp_path: Path) -> None:
 @given(data=st.data())
 @pytest.mark.heavy
 def test_changed_bytes_anywhere_give_clips_or_one_sentence(data: st.DataObject, tmp_path: Path) -> None:
-    whole = bytearray(mat_file(np.ones((20, 3, 2)), big=data.draw(st.booleans()), packed=data.draw(st.booleans())))
+    whole = bytearray(
+        mat_file(np.ones((20, 3, 2)), big=data.draw(st.booleans()), packed=data.draw(st.booleans()))
+    )
     for _ in range(data.draw(st.integers(1, 5))):
         whole[data.draw(st.integers(120, len(whole) - 1))] = data.draw(
             st.sampled_from([0, 1, 4, 14, 15, 127, 128, 255])

@@ -194,7 +194,9 @@ def test_plain_arrays_need_a_topology_and_take_it(write, tmp_path: Path) -> None
     ):
         get_reader("arrays").info(path)
     np.testing.assert_array_equal(only("arrays", path).frames[:, 0], body(2, 20))
-    prepare("auto", path, tmp_path / "store", options={"topology": "kinect-v1"}, normalisation=(), progress=False)
+    prepare(
+        "auto", path, tmp_path / "store", options={"topology": "kinect-v1"}, normalisation=(), progress=False
+    )
     assert open_store(tmp_path / "store").topology.name == "kinect-v1"
     with pytest.raises(InputError, match="do not fit topology 'coco-17'"):
         with_options(get_reader("arrays"), {"topology": "coco-17"}).info(path)
@@ -358,7 +360,9 @@ def test_landmark_tables_without_a_header_are_read_on_request(front: str, tmp_pa
 
 
 def test_frames_without_rows_keep_their_place_in_time(tmp_path: Path) -> None:
-    rows = [f"a,{frame},{joint},1,2,3" for frame in (0, 1, 2, 6, 7) for joint in ("head", "neck", "hip_center")]
+    rows = [
+        f"a,{frame},{joint},1,2,3" for frame in (0, 1, 2, 6, 7) for joint in ("head", "neck", "hip_center")
+    ]
     (tmp_path / "gap.csv").write_text("\n".join(["clip,frame,joint,x,y,z", *rows]))
     (clip,) = [clip for item in get_reader("csv").items(tmp_path) for clip in get_reader("csv").read(item)]
     assert clip.present.tolist() == [True] * 3 + [False] * 3 + [True] * 2

@@ -1,4 +1,6 @@
-"""Raw NTU RGB+D: what the names say, what the bodies are, the published counts, and every way a file can be wrong."""
+"""Raw NTU RGB+D: what the names say, what the bodies are, the published counts, and every way a file can be
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from halp.data.clip import Clip
 from halp.data.ingest.prepare import prepare
 from halp.data.normalise import AUTHORS, normalise
 from halp.data.readers import Dropped, Item, get_reader
-from halp.data.readers.ntu import SPLITS_60, SPLITS_120, class_names, missing_samples, parse_name, parse_skeleton
+from halp.data.readers.ntu import (
+    SPLITS_60,
+    SPLITS_120,
+    class_names,
+    missing_samples,
+    parse_name,
+    parse_skeleton,
+)
 from halp.skeleton import KINECT_V2
 
 COUNTS_60 = {"xsub": (40_091, 16_487), "xview": (37_646, 18_932)}
@@ -112,10 +121,14 @@ def test_a_listed_sample_is_dropped_without_being_opened(tmp_path: Path) -> None
 def columns_of(names: list[str]) -> dict[str, np.ndarray]:
     samples = [parse_name(name) for name in names]
     fields = {"subject": "performer", "camera": "camera", "setup": "setup"}
-    return {column: np.array([getattr(sample, field) for sample in samples]) for column, field in fields.items()}
+    return {
+        column: np.array([getattr(sample, field) for sample in samples]) for column, field in fields.items()
+    }
 
 
-@pytest.mark.parametrize(("which", "splits", "counts"), [(60, SPLITS_60, COUNTS_60), (120, SPLITS_120, COUNTS_120)])
+@pytest.mark.parametrize(
+    ("which", "splits", "counts"), [(60, SPLITS_60, COUNTS_60), (120, SPLITS_120, COUNTS_120)]
+)
 @pytest.mark.heavy
 def test_the_splits_give_the_published_counts_on_the_published_names(which: int, splits, counts) -> None:
     columns = columns_of(published_names(which))
@@ -124,7 +137,9 @@ def test_the_splits_give_the_published_counts_on_the_published_names(which: int,
 
 
 @pytest.mark.heavy
-def test_an_invented_tree_of_real_names_is_split_as_its_names_are_and_names_what_is_dropped(tmp_path: Path) -> None:
+def test_an_invented_tree_of_real_names_is_split_as_its_names_are_and_names_what_is_dropped(
+    tmp_path: Path,
+) -> None:
     original = tmp_path / "original"
     original.write_text(skeleton_text(bodies(1, 1)))
     # every fortieth clip: the published counts are those of all names, which the test above takes
@@ -226,7 +241,9 @@ def test_the_converted_form_gives_the_clip_of_the_raw_form(tmp_path: Path) -> No
     joints, there = bodies(4, 2), np.ones((4, 2), dtype=bool)
     there[2] = False
     raw = read(write_skeleton(tmp_path, joints=joints, there=there))
-    path = converted(tmp_path, {"file_name": NAME, "nbodys": [2, 2, 2], **body_keys(joints * there[..., None, None])})
+    path = converted(
+        tmp_path, {"file_name": NAME, "nbodys": [2, 2, 2], **body_keys(joints * there[..., None, None])}
+    )
     clip = read(path)
     assert isinstance(raw, Clip)
     assert isinstance(clip, Clip)
@@ -278,7 +295,9 @@ def test_a_truncated_or_plain_array_is_not_a_converted_file(tmp_path: Path) -> N
 
 
 def ten_classes() -> Path:
-    """The folder of the converted classes A001 to A010, `HALP_NTU10` or of the shared data, or the test is skipped."""
+    """The folder of the converted classes A001 to A010, `HALP_NTU10` or of the shared data, or the test is
+    skipped.
+    """
     return Path(os.environ["HALP_NTU10"]) if "HALP_NTU10" in os.environ else shared("data", "ntu10")
 
 

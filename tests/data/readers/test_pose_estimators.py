@@ -1,4 +1,6 @@
-"""MediaPipe, OpenPose and COCO-17: every shape in which the programs write them, persons followed, unsure joints missing."""
+"""MediaPipe, OpenPose and COCO-17: every shape in which the programs write them, persons followed, unsure
+joints missing.
+"""
 
 import csv
 import json
@@ -8,7 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reader_samples import body, landmarks, read_all, rounded, write_mediapipe, write_mediapipe_csv, write_openpose
+from reader_samples import (
+    body,
+    landmarks,
+    read_all,
+    rounded,
+    write_mediapipe,
+    write_mediapipe_csv,
+    write_openpose,
+)
 
 from halp.core.errors import InputError
 from halp.data.clip import Clip
@@ -36,7 +46,9 @@ def test_mediapipe_json_gives_the_same_clip_in_every_shape(shape: str, tmp_path:
     data: Any = {
         "tasks": [{"pose_landmarks": [[IMAGE] * 33], "pose_world_landmarks": frame} for frame in world],
         "solutions": [{"pose_world_landmarks": {"landmark": frame[0]}} for frame in world],
-        "web": {"frames": [{"poseWorldLandmarks": frame[0], "poseLandmarks": [IMAGE] * 33} for frame in world]},
+        "web": {
+            "frames": [{"poseWorldLandmarks": frame[0], "poseLandmarks": [IMAGE] * 33} for frame in world]
+        },
         "bare lists": rounded(body(2, 33)),
         "dictionary of frames": {"frames": [{"landmarks": frame[0]} for frame in world]},
         "plain landmarks": [frame[0] for frame in world],
@@ -48,7 +60,8 @@ def test_mediapipe_json_gives_the_same_clip_in_every_shape(shape: str, tmp_path:
 
 
 def test_mediapipe_turns_y_up_and_the_left_side_to_smaller_x(tmp_path: Path) -> None:
-    # In MediaPipe's own axes a person who faces the camera has the left shoulder at larger x and the head at smaller y.
+    # In MediaPipe's own axes a person who faces the camera has the left shoulder at larger x and the head at
+    # smaller y.
     person = [dict(IMAGE) for _ in range(33)]
     for index, (x, y) in {11: (0.2, -0.4), 12: (-0.2, -0.4), 23: (0.1, 0.01), 24: (-0.1, 0.01)}.items():
         person[index] |= {"x": x, "y": y}
@@ -92,7 +105,9 @@ def _long(world: bool) -> list[list[str]]:
     for t, frame in enumerate(body(2, 33)):
         for joint, point in enumerate(frame):
             place = [*map(str, point)]
-            rows.append([str(t), str(joint), *(["0.5", "0.5", "0.1", "0.9", *place] if world else [*place, "0.9"])])
+            rows.append(
+                [str(t), str(joint), *(["0.5", "0.5", "0.1", "0.9", *place] if world else [*place, "0.9"])]
+            )
     return rows
 
 
@@ -115,7 +130,9 @@ def test_mediapipe_csv_gives_the_same_clip_in_every_shape(rows: list[list[str]],
 
 def test_mediapipe_csv_columns_may_carry_the_official_names(tmp_path: Path) -> None:
     sides = "LEFT_{0} RIGHT_{0}"
-    parts = ["NOSE"] + [f"{side}_EYE{part}" for side in ("LEFT", "RIGHT") for part in ("_INNER", "", "_OUTER")]
+    parts = ["NOSE"] + [
+        f"{side}_EYE{part}" for side in ("LEFT", "RIGHT") for part in ("_INNER", "", "_OUTER")
+    ]
     parts += [*sides.format("EAR").split(), "MOUTH_LEFT", "MOUTH_RIGHT"]
     for part in "SHOULDER ELBOW WRIST PINKY INDEX THUMB HIP KNEE ANKLE HEEL FOOT_INDEX".split():
         parts += sides.format(part).split()
@@ -147,7 +164,9 @@ def test_joints_below_the_threshold_become_missing(threshold: float, tmp_path: P
 
 
 @pytest.mark.parametrize(("joints", "name"), [(25, "openpose-25"), (18, "openpose-18")])
-def test_openpose_persons_keep_their_place_though_their_order_changes(joints: int, name: str, tmp_path: Path) -> None:
+def test_openpose_persons_keep_their_place_though_their_order_changes(
+    joints: int, name: str, tmp_path: Path
+) -> None:
     source = write_openpose(tmp_path, frames=5, joints=joints)
     (clip,) = read_all("openpose", source)
     assert get_reader("openpose").info(source).topology.name == name
@@ -204,7 +223,12 @@ def _person(points: np.ndarray, style: str) -> dict[str, Any]:
         axes = {"x": rounded(points[:, 0]), "y": rounded(points[:, 1]), "visible": [0.9] * 17}
         return {"name": "person", "class": 0, "confidence": 0.9, "box": {}, "keypoints": axes}
     if style == "mmpose":
-        return {"keypoints": rounded(points), "keypoint_scores": [0.9] * 17, "bbox": [[0, 0, 9, 9]], "bbox_score": 0.9}
+        return {
+            "keypoints": rounded(points),
+            "keypoint_scores": [0.9] * 17,
+            "bbox": [[0, 0, 9, 9]],
+            "bbox_score": 0.9,
+        }
     return {
         "keypoints": [value for point in points for value in (*rounded(point), 0.9)],
         "score": 3.0,
@@ -214,7 +238,15 @@ def _person(points: np.ndarray, style: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "shape",
-    ["mmpose video", "mmpose list", "ultralytics frames", "coco results", "alphapose", "coco annotations", "people"],
+    [
+        "mmpose video",
+        "mmpose list",
+        "ultralytics frames",
+        "coco results",
+        "alphapose",
+        "coco annotations",
+        "people",
+    ],
 )
 def test_coco17_gives_the_same_clip_in_every_shape(shape: str, tmp_path: Path) -> None:
     joints = 100 * body(3, 17, 2)
@@ -227,7 +259,10 @@ def test_coco17_gives_the_same_clip_in_every_shape(shape: str, tmp_path: Path) -
         # Results come in any order; the number of the picture counts.
         "coco results": [one | {"image_id": t + 9} for t, one in enumerate(flat)][::-1],
         "alphapose": [one | {"image_id": f"{t + 9}.jpg", "idx": [1.0]} for t, one in enumerate(flat)][::-1],
-        "coco annotations": {"images": [], "annotations": [one | {"image_id": t} for t, one in enumerate(flat)]},
+        "coco annotations": {
+            "images": [],
+            "annotations": [one | {"image_id": t} for t, one in enumerate(flat)],
+        },
         "people": [{"frame_index": t, "people": [one]} for t, one in enumerate(flat)],
     }[shape]
     path = tmp_path / "walk.json"
@@ -265,7 +300,9 @@ def test_a_trackers_number_decides_who_is_who(tmp_path: Path) -> None:
     data = []
     for t in range(4):
         # The two change places, which distance alone would read the other way round.
-        people = [_person(near[t] + 500 * ((t + one) % 2), "ultralytics") | {"track_id": one + 1} for one in (0, 1)]
+        people = [
+            _person(near[t] + 500 * ((t + one) % 2), "ultralytics") | {"track_id": one + 1} for one in (0, 1)
+        ]
         data.append(people)
     (tmp_path / "a.json").write_text(json.dumps(data))
     (clip,) = read_all("coco17", tmp_path)

@@ -4,7 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reader_samples import OPTIONS, SAMPLES, SETS, shared, write_bvh, write_coco17, write_mediapipe, write_nwucla
+from reader_samples import (
+    OPTIONS,
+    SAMPLES,
+    SETS,
+    shared,
+    write_bvh,
+    write_coco17,
+    write_mediapipe,
+    write_nwucla,
+)
 
 from halp.core.errors import InputError
 from halp.data.ingest.prepare import prepare
@@ -36,12 +45,23 @@ def test_a_real_set_becomes_a_store_with_its_splits(name: str, tmp_path: Path) -
 
 def test_clips_of_pose_estimators_are_mapped_onto_kinect_joints(tmp_path: Path) -> None:
     write_mediapipe(tmp_path)
-    prepare("auto", tmp_path / "wave.json", tmp_path / "store", topology="kinect-v1", workers=1, progress=False)
+    prepare(
+        "auto", tmp_path / "wave.json", tmp_path / "store", topology="kinect-v1", workers=1, progress=False
+    )
     assert open_store(tmp_path / "store").topology == get_topology("kinect-v1")
     with pytest.raises(InputError, match="has 2 coordinates a joint and 'kinect-v1' has 3"):
-        prepare("auto", write_coco17(tmp_path), tmp_path / "other", topology="kinect-v1", workers=1, progress=False)
+        prepare(
+            "auto",
+            write_coco17(tmp_path),
+            tmp_path / "other",
+            topology="kinect-v1",
+            workers=1,
+            progress=False,
+        )
     with pytest.raises(InputError, match=r"it has no .*hip_right"):
-        prepare("auto", write_bvh(tmp_path), tmp_path / "other", topology="kinect-v1", workers=1, progress=False)
+        prepare(
+            "auto", write_bvh(tmp_path), tmp_path / "other", topology="kinect-v1", workers=1, progress=False
+        )
 
 
 def test_one_bad_clip_among_good_ones_is_named_unless_strict(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Files that once did harm, as fuzzing found them: each gives clips, dropped clips or one sentence from then on."""
+"""Files that once did harm, as fuzzing found them: each gives clips, dropped clips or one sentence from then
+on.
+"""
 
 from __future__ import annotations
 

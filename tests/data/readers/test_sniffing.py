@@ -21,7 +21,9 @@ def test_a_sample_is_recognised_by_its_own_reader_only(sample: str, as_folder: b
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 300, b"{", b"hello", b"PK\x03\x04", b"\xff\xfe\xfa"])
 @pytest.mark.parametrize("suffix", [".json", ".csv", ".npz", ".mat", ".bvh", ".txt", ".pkl", ".skeleton", ""])
-def test_rubbish_is_recognised_by_nobody_of_ours_and_never_raises(content: bytes, suffix: str, tmp_path: Path) -> None:
+def test_rubbish_is_recognised_by_nobody_of_ours_and_never_raises(
+    content: bytes, suffix: str, tmp_path: Path
+) -> None:
     path = tmp_path / f"rubbish{suffix}"
     path.write_bytes(content)
     ours = {reader for reader, _ in SAMPLES.values()}
@@ -39,7 +41,9 @@ def test_rubbish_is_recognised_by_nobody_of_ours_and_never_raises(content: bytes
         (["readme.md"], "1 file \\(1 .md\\).*`halp formats` lists"),
     ],
 )
-def test_a_source_that_nobody_reads_says_what_was_found_and_what_to_do(files, message: str, tmp_path: Path) -> None:
+def test_a_source_that_nobody_reads_says_what_was_found_and_what_to_do(
+    files, message: str, tmp_path: Path
+) -> None:
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")

@@ -74,7 +74,12 @@ def test_several_files_share_joints_classes_and_persons(tmp_path: Path) -> None:
     second = write_csv(tmp_path, name="two")
     second.write_text(second.read_text().replace("anna", "carl").replace("ben", "dora").replace("run", "bow"))
     assert get_reader("csv").info(tmp_path).class_names == ("bow", "run", "walk")
-    assert {clip.name: clip.label for clip in read_all("csv", tmp_path)} == {"anna": 2, "ben": 1, "carl": 2, "dora": 0}
+    assert {clip.name: clip.label for clip in read_all("csv", tmp_path)} == {
+        "anna": 2,
+        "ben": 1,
+        "carl": 2,
+        "dora": 0,
+    }
     second.write_text(second.read_text().replace("carl", "anna"))
     with pytest.raises(InputError, match="two clips are called 'anna'"):
         get_reader("csv").info(tmp_path)
@@ -97,7 +102,9 @@ def test_several_files_share_joints_classes_and_persons(tmp_path: Path) -> None:
         ([",0,0,b,1,2,3"], "cannot name a clip"),
     ],
 )
-def test_tables_with_mistakes_are_refused_with_line_and_column(lines: list[str], message: str, tmp_path: Path) -> None:
+def test_tables_with_mistakes_are_refused_with_line_and_column(
+    lines: list[str], message: str, tmp_path: Path
+) -> None:
     path = _table(tmp_path, *lines)
     with pytest.raises(InputError, match=message):
         read_all("csv", path)
@@ -135,7 +142,9 @@ def test_positions_equal_a_slow_evaluation_with_other_rotations() -> None:
     for index in range(1, 12):
         order = tuple(3 + rng.permutation(3))
         bones.append(
-            Bone(f"j{index}", int(rng.integers(index)), tuple(rng.normal(size=3)), order if index % 4 else None)
+            Bone(
+                f"j{index}", int(rng.integers(index)), tuple(rng.normal(size=3)), order if index % 4 else None
+            )
         )
     motion = rng.uniform(-180, 180, (5, sum(len(bone.channels or ()) for bone in bones)))
     fast = positions(bones, motion)
@@ -168,7 +177,9 @@ def test_motion_capture_maps_onto_kinect_by_name(tmp_path: Path) -> None:
 
     def write(name: str, depth: int) -> list[str]:
         kind = "JOINT" if depth else "ROOT"
-        inner = [line for child, parent in names.items() if parent == name for line in write(child, depth + 1)]
+        inner = [
+            line for child, parent in names.items() if parent == name for line in write(child, depth + 1)
+        ]
         return [f"{kind} mixamorig:{name}", "{", "OFFSET 1 1 1", "CHANNELS 1 Xrotation", *inner, "}"]
 
     motion = ["MOTION", "Frames: 1", "Frame Time: 0.1", " ".join(["0"] * len(names))]

@@ -19,7 +19,9 @@ def test_clusters_stay_apart_on_the_map(method: str, monkeypatch: pytest.MonkeyP
     vectors = np.concatenate([g.normal(0, 0.1, (20, 8)), g.normal(3, 0.1, (20, 8))])
     threads = torch.get_num_threads()
     places = embedding_map(vectors, method=method)
-    assert torch.get_num_threads() == threads  # else a training of the same process would be rounded differently
+    assert (
+        torch.get_num_threads() == threads
+    )  # else a training of the same process would be rounded differently
     apart = np.linalg.norm(places[:20].mean(axis=0) - places[20:].mean(axis=0))
     assert apart > 2 * places[:20].std(axis=0).max()
     np.testing.assert_array_equal(places, embedding_map(vectors, method=method))

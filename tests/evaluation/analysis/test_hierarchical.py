@@ -32,7 +32,9 @@ def test_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
     chance, covered = np.random.default_rng(1), 0
     people = np.repeat(np.arange(20), 5)
     for _ in range(200):
-        effects = chance.normal(size=(10, 1, 1)) + chance.normal(size=(10, 20, 1)) + chance.normal(size=20)[people]
+        effects = (
+            chance.normal(size=(10, 1, 1)) + chance.normal(size=(10, 20, 1)) + chance.normal(size=20)[people]
+        )
         found = hierarchical_interval(2.0 + effects, people, resamples=400)
         covered += found.low <= 2.0 <= found.high
     assert 0.88 <= covered / 200 <= 0.99

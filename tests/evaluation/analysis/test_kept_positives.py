@@ -21,7 +21,9 @@ def run(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> Run:
 
 def log(run: Run, shares: list[float], warm_up: int = 30) -> None:
     """Metrics of a run that logs every fifth step and hallucinates after the warm-up."""
-    lines: list[dict[str, float]] = [{"step": 5 * i, "epoch": 0, "joint/loss_contrast": 1.0} for i in range(warm_up)]
+    lines: list[dict[str, float]] = [
+        {"step": 5 * i, "epoch": 0, "joint/loss_contrast": 1.0} for i in range(warm_up)
+    ]
     lines += [{"step": 5 * (warm_up + i), "epoch": 1, "joint/kept": share} for i, share in enumerate(shares)]
     run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -58,5 +60,7 @@ def test_the_curve_ends_at_the_share_that_the_caption_says(run: Run, count: int)
 def test_trailing_mean_equals_the_slow_formula() -> None:
     values = np.random.default_rng(3).normal(size=20).tolist()
     for window in (1, 4, 50):
-        expected = [sum(part) / len(part) for i in range(20) if (part := values[max(0, i + 1 - window) : i + 1])]
+        expected = [
+            sum(part) / len(part) for i in range(20) if (part := values[max(0, i + 1 - window) : i + 1])
+        ]
         assert trailing_mean(values, window) == pytest.approx(expected)

@@ -17,7 +17,9 @@ from halp.training import Run, load_recipe, pretrain
 @pytest.fixture(scope="module")
 def run(store: Store, tmp_path_factory: pytest.TempPathFactory, tiny: tuple[str, ...]) -> Run:
     """A run that has hallucinated positives."""
-    return pretrain(load_recipe("small", tiny), store, tmp_path_factory.mktemp("similarities") / "run", progress=False)
+    return pretrain(
+        load_recipe("small", tiny), store, tmp_path_factory.mktemp("similarities") / "run", progress=False
+    )
 
 
 def test_rows_are_the_means_of_the_steps_of_an_epoch_over_the_runs(run: Run) -> None:
@@ -37,7 +39,9 @@ def test_a_run_without_positives_has_no_rows(store: Store, tmp_path: Path, tiny:
     assert prototype_table(run, store) == (["prototype"], [])
 
 
-def test_kept_positives_rank_the_keys_closest_prototype_first_and_dropped_ones_do_not(run: Run, store: Store) -> None:
+def test_kept_positives_rank_the_keys_closest_prototype_first_and_dropped_ones_do_not(
+    run: Run, store: Store
+) -> None:
     series = prototype_similarities(run, store)
     key = series["key"][1]
     assert key == sorted(key, reverse=True)

@@ -1,7 +1,8 @@
-"""Parts of a `prepare`: what came of some items each, written beside the store by whichever process read them.
+"""Parts of a `prepare`: what came of some items each, written beside the store by whichever process read
+them.
 
-A finished part is the journal: the same command finds it. Parts belong to a key: the settings and every file that is read, with
-size and times of change. Another key finds nothing.
+A finished part is the journal: the same command finds it. Parts belong to a key: the settings and every file
+that is read, with size and times of change. Another key finds nothing.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Parts:
         return sum(part.path.exists() for part in self.parts)
 
     def outcomes(self, engine: Engine, *, few: int) -> Iterator[tuple[int, list[Outcome]]]:
-        """How many items every part has and what came of them, in order; what is there already is not read again."""
+        """How many items every part has and what came of them, in order; what is there already is not read
+        again.
+        """
         for other in self.folder.parent.glob(glob.escape(self._prefix) + "[0-9a-f]" * _KEY):
             if other != self.folder:
                 shutil.rmtree(other, ignore_errors=True)
@@ -149,13 +152,17 @@ def _key(plan: Pipeline, items: Sequence[Item]) -> str:
 
 def _save(path: Path, outcomes: Sequence[Outcome]) -> None:
     facts = [
-        {"clip": {**asdict(replace(outcome, frames=_NOTHING)), "frames": None}}
-        if isinstance(outcome, Clip)
-        else {"dropped": asdict(outcome)}
+        (
+            {"clip": {**asdict(replace(outcome, frames=_NOTHING)), "frames": None}}
+            if isinstance(outcome, Clip)
+            else {"dropped": asdict(outcome)}
+        )
         for outcome in outcomes
     ]
     text = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
-    frames = {str(number): outcome.frames for number, outcome in enumerate(outcomes) if isinstance(outcome, Clip)}
+    frames = {
+        str(number): outcome.frames for number, outcome in enumerate(outcomes) if isinstance(outcome, Clip)
+    }
     save_arrays({_FACTS: text, **frames}, path)
 
 

@@ -44,7 +44,9 @@ class Pipeline:
         return [outcome for item in items for outcome in self._read(item)]
 
     def rehearse(self) -> None:
-        """Find out on one invented frame whether the mapping and the steps fit the topology, before anything is read."""
+        """Find out on one invented frame whether the mapping and the steps fit the topology, before anything
+        is read.
+        """
         shape = (1, self.info.persons, len(self.info.topology), self.info.topology.dimensions)
         frames = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
         if self.target != self.info.topology:
@@ -57,7 +59,15 @@ class Pipeline:
             outcomes = self.reader.read(item)
         except InputError as error:
             return [_printable(Dropped(item.path.name, str(error)))]
-        except (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, OSError, RecursionError) as error:
+        except (
+            ValueError,
+            TypeError,
+            LookupError,
+            ArithmeticError,
+            MemoryError,
+            OSError,
+            RecursionError,
+        ) as error:
             fault = f"'{item}': the reader of '{self.reader.name}' failed ({type(error).__name__}: {error})"
             return [_printable(Dropped(item.path.name, f"{fault}; leave this file out"))]
         finished: list[Outcome] = []
@@ -114,11 +124,15 @@ class Pipeline:
             return utf8(item.path.name)
         files = getattr(item.key, "files", ())
         path = item.path / files[0] if files else item.path
-        return utf8(path.relative_to(root).as_posix() if root.is_dir() and path.is_relative_to(root) else path.name)
+        return utf8(
+            path.relative_to(root).as_posix() if root.is_dir() and path.is_relative_to(root) else path.name
+        )
 
 
 def _printable(outcome: Outcome) -> Outcome:
-    """A clip or drop whose names can be written anywhere, also where they come from a file name that is not UTF-8."""
+    """A clip or drop whose names can be written anywhere, also where they come from a file name that is not
+    UTF-8.
+    """
     if isinstance(outcome, Dropped):
         return replace(outcome, name=utf8(outcome.name), reason=utf8(outcome.reason))
     if outcome.name == utf8(outcome.name) and outcome.recording == utf8(outcome.recording):
@@ -128,7 +142,9 @@ def _printable(outcome: Outcome) -> Outcome:
 
 def split_steps(steps: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Leading steps that clean a recording as a whole, and those that go on a window of it."""
-    first = next((number for number, name in enumerate(steps) if name.partition("=")[0] not in CLEANING), len(steps))
+    first = next(
+        (number for number, name in enumerate(steps) if name.partition("=")[0] not in CLEANING), len(steps)
+    )
     return tuple(steps[:first]), tuple(steps[first:])
 
 
@@ -147,7 +163,8 @@ def open_source(
     options: Mapping[str, Any] | None = None,
     dimensions: int | None = None,
 ) -> tuple[Pipeline, list[Item]]:
-    """The pipeline for a source of pose files and its items; whatever is wrong with the settings is found before reading.
+    """The pipeline for a source of pose files and its items; whatever is wrong with the settings is found
+    before reading.
 
     `dimensions` are those of `target`, if there is one: some readers can give either.
     """
@@ -168,17 +185,21 @@ def _open_source(
     dimensions = dimensions if target is None else target.dimensions
     if not source.exists():
         raise InputError(f"there is nothing at '{source}'; check the path of the source")
-    reader = with_options(sniff_reader(source) if file_format == "auto" else get_reader(file_format), options or {})
+    reader = with_options(
+        sniff_reader(source) if file_format == "auto" else get_reader(file_format), options or {}
+    )
     if dimensions is not None and isinstance(reader, ChoosesDimensions):
         reader = reader.for_dimensions(dimensions)
     info = reader.info(source)
     chosen = check_steps(info.normalisation if steps is None else steps)
     items = list(reader.items(source))
-    # One rule for all formats: where the files name no classes, the folders below the source do. A reader of somebody else
-    # may number classes that it does not name.
+    # One rule for all formats: where the files name no classes, the folders below the source do. A reader of
+    # somebody else may number classes that it does not name.
     by_folder = not info.class_names and type(reader).__module__.startswith("halp.")
     info = replace(info, class_names=class_folders(items, source)) if by_folder else info
-    if wrong := next((name for name in info.class_names if len(name) > LONGEST_NAME or not name.isprintable()), ""):
+    if wrong := next(
+        (name for name in info.class_names if len(name) > LONGEST_NAME or not name.isprintable()), ""
+    ):
         fault = f"a class is called {shown(wrong)} ({len(wrong)} characters)"
         raise problem(source, "", fault, f"use plain names of at most {LONGEST_NAME} characters")
     pipeline = Pipeline(

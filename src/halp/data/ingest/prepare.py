@@ -1,4 +1,6 @@
-"""From pose files to a store: workers read and normalise parts, one process joins them; a manifest tells of every clip."""
+"""From pose files to a store: workers read and normalise parts, one process joins them; a manifest tells of
+every clip.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +71,9 @@ def prepare(
     overwrite, progress : bool
         Replace an existing store; show progress.
     reading, **keywords
-        How recordings are read: a `halp.Reading`, or its fields. `topology` is the layout that joints are mapped onto by
-        name; `options` are settings of the reader, such as `min_score`, below which a joint counts as missing.
+        How recordings are read: a `halp.Reading`, or its fields. `topology` is the layout that joints are
+        mapped onto by name; `options` are settings of the reader, such as `min_score`, below which a joint
+        counts as missing.
 
     Returns
     -------
@@ -116,12 +119,18 @@ def prepare(
         overwrite=overwrite,
     )
     engine = reading.place
-    with _parts(Path(store), plan, items, engine) as parts, writer, Bar("prepare", len(items), shown=progress) as bar:
+    with (
+        _parts(Path(store), plan, items, engine) as parts,
+        writer,
+        Bar("prepare", len(items), shown=progress) as bar,
+    ):
         names: set[str] = set()
         with closing(_outcomes(plan, items, parts, engine)) as results:
             for number, outcomes in results:
                 for outcome in outcomes:
-                    tagged = tagger.tag(outcome) if tagger is not None and isinstance(outcome, Clip) else outcome
+                    tagged = (
+                        tagger.tag(outcome) if tagger is not None and isinstance(outcome, Clip) else outcome
+                    )
                     _write_or_drop(tagged, names, class_names, writer, manifest, strict)
                 bar.advance(number, f"{len(manifest.dropped)} dropped" if manifest.dropped else None)
         if not manifest.clips and manifest.dropped:
@@ -130,7 +139,9 @@ def prepare(
             manifest.notes += tagger.check()
             if tagger.class_names is not None:
                 writer.leave_out_empty_classes()
-        manifest.labels = _origin_of_labels(plan, tagger, [name for name in manifest.classes if name in class_names])
+        manifest.labels = _origin_of_labels(
+            plan, tagger, [name for name in manifest.classes if name in class_names]
+        )
         manifest.splits = writer.split_sizes()
         manifest.seconds = round(time.monotonic() - began, 3)
         writer.manifest = manifest.to_json()
@@ -147,11 +158,18 @@ def _origin_of_labels(plan: Pipeline, tagger: Tagger | None, classes: Sequence[s
 
 
 def _write_or_drop(
-    outcome: Outcome, names: set[str], class_names: Sequence[str], writer: StoreWriter, manifest: Manifest, strict: bool
+    outcome: Outcome,
+    names: set[str],
+    class_names: Sequence[str],
+    writer: StoreWriter,
+    manifest: Manifest,
+    strict: bool,
 ) -> None:
     """Write a clip or note why it is left out."""
     if isinstance(outcome, Clip) and outcome.name in names:
-        outcome = Dropped(outcome.name, "a clip of this name was read before; give every clip a name of its own")
+        outcome = Dropped(
+            outcome.name, "a clip of this name was read before; give every clip a name of its own"
+        )
     if isinstance(outcome, Dropped):
         if strict and not outcome.expected:
             raise InputError(f"clip '{outcome.name}': {outcome.reason}")
@@ -204,7 +222,9 @@ def _outcomes(
 
 
 def keep_memory() -> None:
-    """Have the allocator keep freed blocks up to this size, or every clip's arrays would be fetched from the system again."""
+    """Have the allocator keep freed blocks up to this size, or every clip's arrays would be fetched from the
+    system again.
+    """
     block = np.empty(2**24, dtype=np.uint8)
     del block
 
@@ -213,8 +233,9 @@ def keep_memory() -> None:
 class Manifest:
     """Filled while a store is made and saved in it as `manifest.json`.
 
-    `empty` counts the frames without a person that `drop-empty` left out, `dropped` holds the clips left out, `repaired`
-    those that were repaired, `notes` what else a user should know; counts are by class, subject and camera number.
+    `empty` counts the frames without a person that `drop-empty` left out, `dropped` holds the clips left out,
+    `repaired` those that were repaired, `notes` what else a user should know; counts are by class, subject
+    and camera number.
     """
 
     format: str
@@ -279,6 +300,7 @@ class Manifest:
         known = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
         empty = f"; {self.empty} frames without a person left out, the time is kept" if self.empty else ""
         return (
-            f"{self.clips} clips, {self.frames} frames; {len(self.dropped)} dropped{f' ({known})' if known else ''}, "
-            f"{len(self.repaired)} repaired{empty}{f'; {self.labels}' if self.labels else ''}"
+            f"{self.clips} clips, {self.frames} frames; {len(self.dropped)}"
+            f" dropped{f' ({known})' if known else ''}, {len(self.repaired)}"
+            f" repaired{empty}{f'; {self.labels}' if self.labels else ''}"
         )

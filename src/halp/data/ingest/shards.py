@@ -1,7 +1,9 @@
-"""Shards of a source of files: which recordings are read together, and keys made of the content of their own files.
+"""Shards of a source of files: which recordings are read together, and keys made of the content of their own
+files.
 
-The SHA-256 of a file is kept beside its size, inode, modification and change time. A file is read again only where one of them
-differs, or where it was so young when it was last looked at that it could have changed unseen.
+The SHA-256 of a file is kept beside its size, inode, modification and change time. A file is read again only
+where one of them differs, or where it was so young when it was last looked at that it could have changed
+unseen.
 """
 
 from __future__ import annotations
@@ -101,23 +103,37 @@ def item_files(items: Sequence[Item], walked: Sequence[Path]) -> tuple[list[list
 
 
 def item_keys(
-    root: Path, items: Sequence[Item], files: Sequence[Sequence[Path]], others: Sequence[Path], hashes: FileHashes
+    root: Path,
+    items: Sequence[Item],
+    files: Sequence[Sequence[Path]],
+    others: Sequence[Path],
+    hashes: FileHashes,
 ) -> tuple[list[str], list[int]]:
-    """A key and the bytes of every item: of its files, of what its reader noted about it, and of files beside all items."""
+    """A key and the bytes of every item: of its files, of what its reader noted about it, and of files beside
+    all items.
+    """
     known = hashes.of({file: None for group in (*files, others) for file in group})
     beside = hashlib.sha256()
     for file in others:
         beside.update(f"{hashes.place(file)}\0{known[file][0]}\n".encode())
     keys, sizes, common = [], [], beside.hexdigest()
     for item, group in zip(items, files):
-        noted = b"" if item.key is None else repr(item.key).replace(str(root), "").encode(errors="surrogateescape")
+        noted = (
+            b""
+            if item.key is None
+            else repr(item.key).replace(str(root), "").encode(errors="surrogateescape")
+        )
         content = "".join(f"{hashes.place(file)}\0{known[file][0]}\n" for file in group)
-        keys.append(hashlib.sha256(b"%b\n%b\n%b" % (common.encode(), noted, content.encode())).hexdigest()[:32])
+        keys.append(
+            hashlib.sha256(b"%b\n%b\n%b" % (common.encode(), noted, content.encode())).hexdigest()[:32]
+        )
         sizes.append(sum(known[file][1] for file in group))
     return keys, sizes
 
 
-def cut_shards(keys: Sequence[str], sizes: Sequence[int], places: Iterable[int], most: int = FILES) -> list[Shard]:
+def cut_shards(
+    keys: Sequence[str], sizes: Sequence[int], places: Iterable[int], most: int = FILES
+) -> list[Shard]:
     """Shards of the items at these places, in their order: up to `most` items or 16 MiB each."""
     shards: list[Shard] = []
     block: list[int] = []

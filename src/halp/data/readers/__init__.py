@@ -1,7 +1,9 @@
-"""Readers: one file per format, each turning pose files into clips; `halp prepare` finds them by name in a registry.
+"""Readers: one file per format, each turning pose files into clips; `halp prepare` finds them by name in a
+registry.
 
-A reader is split so that many processes can share the work: `items` lists cheaply what there is (names only), `read`
-turns one item into clips. A new format is one module in this folder that ends with `register_reader(MyReader())`.
+A reader is split so that many processes can share the work: `items` lists cheaply what there is (names only),
+`read` turns one item into clips. A new format is one module in this folder that ends with
+`register_reader(MyReader())`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from halp.skeleton import Topology
 
 @dataclass(frozen=True)
 class Item:
-    """One unit of work: what one call of `read` opens. Small and picklable; `key` is the reader's own (a row, a range…)."""
+    """One unit of work: what one call of `read` opens. Small and picklable; `key` is the reader's own (a row,
+    a range…).
+    """
 
     path: Path
     key: Any = None
@@ -43,10 +47,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Info:
-    """What holds for a whole source. `persons` is the most that a clip has, `normalisation` what the format asks for.
+    """What holds for a whole source. `persons` is the most that a clip has, `normalisation` what the format
+    asks for.
 
-    `applied` names the steps that the source has been through already; a store records both, `prepare` applies the second.
-    `shared` says whether several processes may read items at once; False for a single file that must be in memory whole.
+    `applied` names the steps that the source has been through already; a store records both, `prepare`
+    applies the second.
+    `shared` says whether several processes may read items at once; False for a single file that must be in
+    memory whole.
     `slow` is for items of which each is worth a process of its own, such as films.
     """
 
@@ -63,13 +70,17 @@ class Info:
 
 @runtime_checkable
 class Reader(Protocol):
-    """What a format has to offer. Readers hold no open files and no data, so that they can be pickled to other processes."""
+    """What a format has to offer. Readers hold no open files and no data, so that they can be pickled to
+    other processes.
+    """
 
     name: str
     description: str
 
     def sniff(self, path: Path) -> bool:
-        """Whether `path` looks like this format: by names and first bytes only, never raises for a readable path."""
+        """Whether `path` looks like this format: by names and first bytes only, never raises for a readable
+        path.
+        """
         ...
 
     def info(self, path: Path) -> Info:
@@ -81,7 +92,9 @@ class Reader(Protocol):
         ...
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        """The clips of one item. Raises `InputError` (file, line or key, what, remedy) where the whole item is unusable."""
+        """The clips of one item. Raises `InputError` (file, line or key, what, remedy) where the whole item
+        is unusable.
+        """
         ...
 
 
@@ -95,13 +108,16 @@ class ChoosesDimensions(Protocol):
 
 
 _READERS: dict[str, Reader] = {}
-_BUILDERS: dict[str, tuple[type[Any], Callable[[Any], Any]]] = {}  # of readers that were registered with settings
+_BUILDERS: dict[
+    str, tuple[type[Any], Callable[[Any], Any]]
+] = {}  # of readers that were registered with settings
 
 
 def register_reader(reader: Any, settings: type[Any] | None = None) -> Any:
     """Make a reader known by its name; a later one of the same name takes its place.
 
-    Either a reader itself, or its name and the dataclass of its settings as a decorator over `build(settings) → reader`;
+    Either a reader itself, or its name and the dataclass of its settings as a decorator over `build(settings)
+    → reader`;
     `halp prepare … --option key=value` changes the settings.
     """
     if not isinstance(reader, str):
@@ -173,11 +189,16 @@ def reader_options(reader: Reader) -> dict[str, Option]:
     if not dataclasses.is_dataclass(settings):
         return {}
     fixed = ("name", "description") if settings is reader else ()
-    return {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings) if each.name not in fixed}
+    return {
+        each.name: getattr(settings, each.name)
+        for each in dataclasses.fields(settings)
+        if each.name not in fixed
+    }
 
 
 def with_options(reader: Reader, options: Mapping[str, Any]) -> Reader:
-    """The reader with some of its settings changed; a setting it does not have, or a value it cannot have, is named.
+    """The reader with some of its settings changed; a setting it does not have, or a value it cannot have, is
+    named.
 
     Values may be text, as `--option name=value` gives them: `true`, `0.3`, `[1, 2]` or `a,b`.
     """
@@ -188,7 +209,9 @@ def with_options(reader: Reader, options: Mapping[str, Any]) -> Reader:
         raise InputError(f"format '{reader.name}' has no options; leave out {', '.join(options)}")
     hints = field_types(type(_settings(reader)))
     changed = {
-        name: _option(reader.name, check_choice(f"option of format '{reader.name}'", name, known), value, hints[name])
+        name: _option(
+            reader.name, check_choice(f"option of format '{reader.name}'", name, known), value, hints[name]
+        )
         for name, value in options.items()
     }
     check_limits(type(_settings(reader)), changed, f"format '{reader.name}': option ")
@@ -213,7 +236,9 @@ def _option(format: str, name: str, value: Any, hint: Any) -> Option:
 
 
 def sniff_reader(path: Path) -> Reader:
-    """The one reader that recognises `path`; an error lists the candidates, or what was found instead of pose files."""
+    """The one reader that recognises `path`; an error lists the candidates, or what was found instead of pose
+    files.
+    """
 
     _load_all()
     if not path.exists():
@@ -224,8 +249,8 @@ def sniff_reader(path: Path) -> Reader:
     if fitting:
         names = " or ".join(reader.name for reader in fitting)
         raise InputError(
-            f"'{path}' could be of several formats; name one of them instead of auto ({names}), or prepare the files of "
-            "each format from a folder of its own"
+            f"'{path}' could be of several formats; name one of them instead of auto ({names}), or prepare"
+            " the files of each format from a folder of its own"
         )
     raise InputError(describe_unknown(path))
 
@@ -247,7 +272,8 @@ _ADVICE = {
     ".7z": "unpack the archive",
 }
 _ANY_SKELETON = (
-    "`halp formats` lists those it reads, and a table with the columns clip, frame, joint, x, y, z fits any skeleton"
+    "`halp formats` lists those it reads, and a table with the columns clip, frame, joint, x, y, z fits any"
+    " skeleton"
 )
 _MOST = 10_000
 
@@ -262,7 +288,9 @@ def describe_unknown(path: Path) -> str:
         return f"the folder '{path}' is empty; put recordings into it, or check the path"
     empty = [file for file in files if file.is_file() and not file.stat().st_size]
     if len(empty) == len(files):
-        what = f"'{empty[0]}' is empty" if len(empty) == 1 else f"all {len(empty)} files of '{path}' are empty"
+        what = (
+            f"'{empty[0]}' is empty" if len(empty) == 1 else f"all {len(empty)} files of '{path}' are empty"
+        )
         return f"{what}; fetch or export the recordings again"
     endings = Counter(file.suffix.lower() for file in files)
     kinds = ", ".join(f"{count} {ending or 'without ending'}" for ending, count in endings.most_common(4))
@@ -271,8 +299,8 @@ def describe_unknown(path: Path) -> str:
     if endings.keys() <= _VIDEOS | _PICTURES:
         kind = "video" if endings.keys() & _VIDEOS else "a picture" if len(files) == 1 else "pictures"
         return (
-            f"{subject} {kind}, not poses; run a pose estimator first (MediaPipe, MMPose, OpenPose, YOLO, …) and give halp its "
-            "output"
+            f"{subject} {kind}, not poses; run a pose estimator first (MediaPipe, MMPose, OpenPose, YOLO, …)"
+            " and give halp its output"
         )
     advice = (remedy for ending, remedy in _ADVICE.items() if ending in endings)
     remedy = _closer_look(files) or next(advice, _ANY_SKELETON)
@@ -287,8 +315,8 @@ def _closer_look(files: Sequence[Path]) -> str:
             return "HDF5 files need h5py: install it with `pip install 'halp-motion[formats]'`, or export CSV"
         names = ", ".join(sorted(object_names(first) - {""})[:5]) or "nothing that can be read"
         return (
-            f"'{first.name}' is HDF5 with {names}: export it from DeepLabCut (a table of scorer, bodyparts, coords), SLEAP "
-            "(an analysis file with tracks) or movement, or as CSV"
+            f"'{first.name}' is HDF5 with {names}: export it from DeepLabCut (a table of scorer, bodyparts,"
+            " coords), SLEAP (an analysis file with tracks) or movement, or as CSV"
         )
     cells = header_cells(first) if first.suffix.lower() == ".csv" else [""]
     if all(re.fullmatch(r"\s*[-+.\de]+\s*", cell, re.ASCII) for cell in cells[1:] or cells):

@@ -1,6 +1,8 @@
-"""Arrays of `.npz` files, read member by member within a budget, so that a small file cannot become a large memory.
+"""Arrays of `.npz` files, read member by member within a budget, so that a small file cannot become a large
+memory.
 
-Without a limit of the user's own, a file may expand to 100 times its size and 64 MiB more, and never beyond 4 GiB;
+Without a limit of the user's own, a file may expand to 100 times its size and 64 MiB more, and never beyond 4
+GiB;
 `halp prepare --max-memory` sets another limit.
 """
 
@@ -37,7 +39,9 @@ def memory_limit(size: int | None) -> Iterator[None]:
     before = os.environ.get(_VARIABLE)
     if size is not None:
         if size <= 0:
-            raise InputError(f"a memory limit of {size} bytes lets nothing be read; give more with --max-memory")
+            raise InputError(
+                f"a memory limit of {size} bytes lets nothing be read; give more with --max-memory"
+            )
         os.environ[_VARIABLE] = str(size)
     try:
         yield
@@ -66,7 +70,9 @@ def member_names(path: Path) -> frozenset[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """An archive; whatever is wrong with it, or with arrays that are taken out of it inside, becomes one sentence."""
+    """An archive; whatever is wrong with it, or with arrays that are taken out of it inside, becomes one
+    sentence.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -81,7 +87,9 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _members(path: Path, archive: zipfile.ZipFile, *wanted: str) -> dict[str, bytearray]:
-    """The arrays of an archive, all or those of these names, as the bytes of `.npy` files; nothing beyond the limit."""
+    """The arrays of an archive, all or those of these names, as the bytes of `.npy` files; nothing beyond the
+    limit.
+    """
     members = {file.filename[:-4]: file for file in archive.infolist() if file.filename.endswith(".npy")}
     members = {name: file for name, file in members.items() if name in wanted or not wanted}
     if sum(file.file_size for file in members.values()) > (limit := expansion_limit(os.path.getsize(path))):
@@ -94,7 +102,9 @@ def _members(path: Path, archive: zipfile.ZipFile, *wanted: str) -> dict[str, by
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
-    """As many bytes as the archive declares, in blocks: all at once would unpack what lies behind them too."""
+    """As many bytes as the archive declares, in blocks: all at once would unpack what lies behind them
+    too.
+    """
     content = bytearray()
     with suppress(EOFError), archive.open(member) as file:  # what ends too early does not fit its header
         while block := file.read(min(_BLOCK, member.file_size - len(content))):
@@ -109,7 +119,9 @@ def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def load_pickled_member(path: Path, name: str) -> Any:
-    """What one array of an `.npz` file holds that is a Python object, by the loader that knows plain data only."""
+    """What one array of an `.npz` file holds that is a Python object, by the loader that knows plain data
+    only.
+    """
     with _opened(path) as archive:
         data = _members(path, archive, name)[name]
     return load_pickle_in_npy(path, bytes(data), f"array '{name}'")
@@ -121,8 +133,14 @@ def _array(path: Path, name: str, data: bytearray) -> npt.NDArray[Any]:
     shape, fortran, dtype = _header(file)
     size = math.prod(shape) * dtype.itemsize
     if dtype.hasobject:
-        remedy = "prepare it with the format h36m" if name.startswith("positions_") else "save plain arrays of numbers"
-        raise problem(path, f"array '{name[:60]}'", "it holds Python objects, which are not read from here", remedy)
+        remedy = (
+            "prepare it with the format h36m"
+            if name.startswith("positions_")
+            else "save plain arrays of numbers"
+        )
+        raise problem(
+            path, f"array '{name[:60]}'", "it holds Python objects, which are not read from here", remedy
+        )
     if file.tell() + size != len(data) and dtype.itemsize:
         raise ValueError(f"{name[:60]}.npy declares {size} bytes and holds another number")
     if not size:
@@ -137,7 +155,9 @@ def load_pickle_in_npy(path: Path, data: bytes, where: str = "") -> Any:
         if not _header(file)[2].hasobject:
             raise ValueError("it holds plain numbers")
     except BROKEN as error:
-        raise problem(path, where, f"it is not a pickled array ({short_reason(error)})", "fetch it again") from None
+        raise problem(
+            path, where, f"it is not a pickled array ({short_reason(error)})", "fetch it again"
+        ) from None
     content = load_pickle(path, data[file.tell() :])
     return content[0] if isinstance(content, list) and len(content) == 1 else content
 

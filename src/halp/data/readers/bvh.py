@@ -1,4 +1,6 @@
-"""BVH motion capture: the hierarchy of a file evaluated to joint positions, block by block; one file per clip."""
+"""BVH motion capture: the hierarchy of a file evaluated to joint positions, block by block; one file per
+clip.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from halp.skeleton import Topology, canonical_joints, topology_for
 
 @dataclass
 class Bone:
-    """A joint or an end site of the hierarchy; `channels` are indices into (x, y, z position, x, y, z rotation)."""
+    """A joint or an end site of the hierarchy; `channels` are indices into (x, y, z position, x, y, z
+    rotation).
+    """
 
     name: str
     parent: int
@@ -33,8 +37,9 @@ class Bone:
 def positions(bones: Sequence[Bone], motion: Floats, wanted: Sequence[int] | None = None) -> Floats:
     """Positions `(T, V, 3)` of the wanted bones (all unless given) from channel values `(T, channels)`.
 
-    Rotations apply in the order of the channels. Position channels take the place of the offset, as the root has them and
-    as some programs write them for every joint. Bones that no wanted bone hangs on are not evaluated.
+    Rotations apply in the order of the channels. Position channels take the place of the offset, as the root
+    has them and as some programs write them for every joint. Bones that no wanted bone hangs on are not
+    evaluated.
     """
     wanted = range(len(bones)) if wanted is None else wanted
     needed, turning = _needed(bones, wanted)
@@ -69,7 +74,9 @@ def positions(bones: Sequence[Bone], motion: Floats, wanted: Sequence[int] | Non
 
 
 def _turn(rotation: Floats, angle: Floats, axis: int) -> None:
-    """Multiply rotations `(3, 3, T)` from the right by a rotation about one axis, in place: only two columns change."""
+    """Multiply rotations `(3, 3, T)` from the right by a rotation about one axis, in place: only two columns
+    change.
+    """
     after, last = (axis + 1) % 3, (axis + 2) % 3
     sine, cosine = np.sin(angle), np.cos(angle)
     first, second = rotation[:, after], rotation[:, last]
@@ -79,7 +86,9 @@ def _turn(rotation: Floats, angle: Floats, axis: int) -> None:
 
 
 def _needed(bones: Sequence[Bone], wanted: Sequence[int]) -> tuple[set[int], set[int]]:
-    """The bones that the wanted ones hang on, themselves included, and those of them whose rotation moves a needed bone."""
+    """The bones that the wanted ones hang on, themselves included, and those of them whose rotation moves a
+    needed bone.
+    """
     needed: set[int] = set()
     for index in wanted:
         while index not in needed:
@@ -89,7 +98,8 @@ def _needed(bones: Sequence[Bone], wanted: Sequence[int]) -> tuple[set[int], set
 
 
 def sample_places(frames: int, recorded: float, wanted: float) -> Floats:
-    """Where the frames of another rate lie among `frames` recorded ones; a `wanted` rate of 0 keeps every frame.
+    """Where the frames of another rate lie among `frames` recorded ones; a `wanted` rate of 0 keeps every
+    frame.
 
     >>> sample_places(9, 120.0, 30.0).tolist(), sample_places(3, 20.0, 30.0).round(2).tolist()
     ([0.0, 4.0, 8.0], [0.0, 0.67, 1.33, 2.0])
@@ -111,11 +121,12 @@ _CHANNELS = ("Xposition", "Yposition", "Zposition", "Xrotation", "Yrotation", "Z
 
 @dataclass
 class BvhReader(PoseFileReader):
-    """Positions in the units of the file times `scale`; end sites are joints, too (`head_end`). One person per file.
+    """Positions in the units of the file times `scale`; end sites are joints, too (`head_end`). One person
+    per file.
 
-    `fps` resamples every recording to that many frames per second (0: as recorded). `joints` keeps only those, by their
-    names in halp's vocabulary. All files of a source need the joints of the first one, in any order. Folders below the
-    source are taken as classes.
+    `fps` resamples every recording to that many frames per second (0: as recorded). `joints` keeps only
+    those, by their names in halp's vocabulary. All files of a source need the joints of the first one, in any
+    order. Folders below the source are taken as classes.
     """
 
     name: str = "bvh"
@@ -132,7 +143,9 @@ class BvhReader(PoseFileReader):
     def load(self, path: Path) -> Poses:
         recording = open_bvh(path)
         topology = self._topology(recording)
-        places, fps = recording.positions([recording.topology.index(joint) for joint in topology.joints], self.fps)
+        places, fps = recording.positions(
+            [recording.topology.index(joint) for joint in topology.joints], self.fps
+        )
         return Poses(topology.joints, places[:, None] * self.scale, fps=fps, topology=topology)
 
     def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
@@ -158,7 +171,8 @@ class Recording:
     line: int
 
     def positions(self, wanted: Sequence[int], fps: float = 0.0) -> tuple[Floats, float]:
-        """Positions `(T, V, 3)` of the wanted joints, and frames per second: `fps`, or as recorded where that is 0.
+        """Positions `(T, V, 3)` of the wanted joints, and frames per second: `fps`, or as recorded where that
+        is 0.
 
         The rate is -1 where the frame time is not a usual number.
         """
@@ -171,7 +185,9 @@ class Recording:
         below, above = np.floor(places).astype(np.int64), np.ceil(places).astype(np.int64)
         needed = np.unique([below, above])
         values = values[needed]
-        parts = [positions(self.bones, values[at : at + _FRAMES], wanted) for at in range(0, len(values), _FRAMES)]
+        parts = [
+            positions(self.bones, values[at : at + _FRAMES], wanted) for at in range(0, len(values), _FRAMES)
+        ]
         low, high = (np.concatenate(parts)[np.searchsorted(needed, side)] for side in (below, above))
         share = (places - below)[:, None, None]
         return np.where(share > 0, (1 - share) * low + share * high, low), fps or recorded
@@ -180,7 +196,9 @@ class Recording:
         """Channel values `(T, channels)`, the frame time and its line."""
         head = _HEAD.match(self.motion)
         if head is None:
-            raise problem(self.path, "MOTION", "there is no 'Frames:' with a number and 'Frame Time:' after it")
+            raise problem(
+                self.path, "MOTION", "there is no 'Frames:' with a number and 'Frame Time:' after it"
+            )
         if not self.motion[head.end() :].strip():
             raise problem(self.path, "MOTION", "there are no frames")
         first, second, before = (
@@ -191,7 +209,10 @@ class Recording:
         rows = "\n" * (before - 1) + self.motion[head.end() :]
         values = number_table(self.path, rows, channels, "channels of all joints")
         if len(values) != declared:
-            fault = f"{declared} frames with {channels} channels are declared, {len(values)} lines of numbers are there"
+            fault = (
+                f"{declared} frames with {channels} channels are declared, {len(values)} lines of numbers are"
+                " there"
+            )
             raise problem(self.path, f"line {first}", fault)
         coordinates(values, self.path, "MOTION")
         try:
@@ -228,10 +249,16 @@ def _hierarchy(path: Path, lines: Sequence[str]) -> tuple[list[Bone], int]:
         word = words[0].upper()
         if not started:
             if word != "HIERARCHY":
-                raise problem(path, where, f"{shown(words[0])} instead of HIERARCHY", "check that this is a BVH file")
+                raise problem(
+                    path, where, f"{shown(words[0])} instead of HIERARCHY", "check that this is a BVH file"
+                )
             started = True
         elif word in ("ROOT", "JOINT", "END"):
-            if (word == "ROOT") == bool(open_bones) or (word == "ROOT" and bones) or len(bones) >= _MOST_JOINTS:
+            if (
+                (word == "ROOT") == bool(open_bones)
+                or (word == "ROOT" and bones)
+                or len(bones) >= _MOST_JOINTS
+            ):
                 fault = "a second ROOT, a joint outside it, or too many joints"
                 raise problem(path, where, fault, "keep one skeleton in a file")
             parent = open_bones[-1] if open_bones else 0
@@ -260,7 +287,11 @@ def _hierarchy(path: Path, lines: Sequence[str]) -> tuple[list[Bone], int]:
 def _channels(path: Path, where: str, words: Sequence[str]) -> tuple[int, ...]:
     lower = [channel.lower() for channel in _CHANNELS]
     count = whole_number(words[0], path, where)
-    if count != len(words) - 1 or len(set(words[1:])) != count or any(word.lower() not in lower for word in words[1:]):
+    if (
+        count != len(words) - 1
+        or len(set(words[1:])) != count
+        or any(word.lower() not in lower for word in words[1:])
+    ):
         fault = f"{shown(' '.join(words))} is not a list of channels"
         raise problem(path, where, fault, f"use a count and {', '.join(_CHANNELS)}")
     return tuple(lower.index(word.lower()) for word in words[1:])

@@ -1,7 +1,7 @@
 """Recordings of devices: Azure Kinect JSON, and motion-capture suits, Xsens MVNX and Rokoko Studio JSON.
 
-Azure Kinect has 32 joints per body in millimetres, as Microsoft's offline processor writes them. MVNX is XML, of which document
-types and entities are refused.
+Azure Kinect has 32 joints per body in millimetres, as Microsoft's offline processor writes them. MVNX is XML,
+of which document types and entities are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from halp.core.config import limited
 from halp.core.errors import InputError
 from halp.data.clip import Frames
 from halp.data.readers import register_reader
-from halp.data.readers.shared import CAMERA, MOST_JOINTS, MOST_PERSONS, PERSONS, Z_UP, PoseFileReader, Poses, turned
+from halp.data.readers.shared import (
+    CAMERA,
+    MOST_JOINTS,
+    MOST_PERSONS,
+    PERSONS,
+    Z_UP,
+    PoseFileReader,
+    Poses,
+    turned,
+)
 from halp.data.source_files import JSON_LINES, head, read_bytes, read_json
 from halp.data.text_files import Floats, coordinates, json_numbers, number, problem
 from halp.data.tracking import Detection, follow
@@ -44,7 +53,9 @@ class AzureReader(PoseFileReader):
         data = read_json(path)
         frames = data.get("frames") if isinstance(data, dict) else data
         if not isinstance(frames, list) or not frames:
-            raise problem(path, "key 'frames'", "it is not a list of frames", "check that this is an Azure Kinect file")
+            raise problem(
+                path, "key 'frames'", "it is not a list of frames", "check that this is an Azure Kinect file"
+            )
         people = [_bodies(frame, path, f"frame {number}") for number, frame in enumerate(frames)]
         if not any(people):
             raise problem(path, "", "there is no body in any of its frames", "leave it out")
@@ -64,7 +75,9 @@ def _bodies(frame: Any, path: Path, where: str) -> list[Detection]:
     for place, body in enumerate(bodies):
         identity = body.get("body_id", body.get("id", -1))
         usable = type(identity) is int and 0 <= identity < 2**53
-        detections.append(Detection(_joints(body, path, f"{where}, body {place}"), 1.0, identity if usable else -1))
+        detections.append(
+            Detection(_joints(body, path, f"{where}, body {place}"), 1.0, identity if usable else -1)
+        )
     return detections
 
 
@@ -79,9 +92,13 @@ def _joints(body: dict[str, Any], path: Path, where: str) -> Frames:
 
 
 def _rate(frames: list[Any]) -> float:
-    """Frames per second from the time stamps in microseconds, rounded to what cameras have; -1 where they tell nothing."""
+    """Frames per second from the time stamps in microseconds, rounded to what cameras have; -1 where they
+    tell nothing.
+    """
     times = [frame.get("timestamp_usec") for frame in frames if isinstance(frame, dict)]
-    numbers = np.array([time for time in times if isinstance(time, int) and abs(time) < 2**53], dtype=np.float64)
+    numbers = np.array(
+        [time for time in times if isinstance(time, int) and abs(time) < 2**53], dtype=np.float64
+    )
     if len(numbers) < 2:
         return -1.0
     gap = float(np.median(np.diff(numbers)))
@@ -111,7 +128,9 @@ class MvnxReader(PoseFileReader):
             fault = f"it has {len(segments)} segments and {len(rows)} frames with positions"
             raise problem(path, "", fault, "export positions of all segments")
         rates = [
-            subject.attrib["frameRate"] for subject in root.iterfind(".//{*}subject") if "frameRate" in subject.attrib
+            subject.attrib["frameRate"]
+            for subject in root.iterfind(".//{*}subject")
+            if "frameRate" in subject.attrib
         ]
         fps = number(rates[-1], path, "frameRate") if rates else -1.0
         frames = np.array(rows).reshape(-1, len(segments), 3)
@@ -126,7 +145,9 @@ def _positions(frame: ElementTree.Element, count: int, path: Path, where: str) -
 
 
 def _parse(path: Path) -> ElementTree.Element:
-    """The document; one with a document type, and so one that could declare entities, is refused where that begins."""
+    """The document; one with a document type, and so one that could declare entities, is refused where that
+    begins.
+    """
 
     class Builder(ElementTree.TreeBuilder):
         def doctype(self, *_: object) -> None:
@@ -192,12 +213,18 @@ def _actors(frame: Any, path: Path, number: int) -> dict[str, dict[str, list[Any
     scene = frame.get("scene", frame) if isinstance(frame, dict) else {}
     actors = scene.get("actors") if isinstance(scene, dict) else None
     if not isinstance(actors, list) or not all(isinstance(actor, dict) for actor in actors):
-        raise problem(path, f"frame {number}", "it has no list of actors", "check that Rokoko Studio wrote this file")
+        raise problem(
+            path, f"frame {number}", "it has no list of actors", "check that Rokoko Studio wrote this file"
+        )
     bodies = {}
     for place, actor in enumerate(actors):
         body = actor.get("body")
         parts = body.items() if isinstance(body, dict) else ()
-        joints = {joint: value["position"] for joint, value in parts if isinstance(value, dict) and "position" in value}
+        joints = {
+            joint: value["position"]
+            for joint, value in parts
+            if isinstance(value, dict) and "position" in value
+        }
         bodies[str(actor.get("name", place))] = {
             joint: [position.get(axis) for axis in _AXES]
             for joint, position in joints.items()
@@ -206,4 +233,6 @@ def _actors(frame: Any, path: Path, number: int) -> dict[str, dict[str, list[Any
     return bodies
 
 
-register_reader(RokokoReader("rokoko", "Rokoko Studio JSON: frames with actors and the positions of their joints"))
+register_reader(
+    RokokoReader("rokoko", "Rokoko Studio JSON: frames with actors and the positions of their joints")
+)

@@ -1,4 +1,6 @@
-"""Long-form CSV: one row per joint with clip, frame, person, joint, x, y and, where known, z, score, label, subject, camera."""
+"""Long-form CSV: one row per joint with clip, frame, person, joint, x, y and, where known, z, score, label,
+subject, camera.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ _MOST = {"joint": 500, "person": 20, "label": 10_000}
 
 @dataclass(frozen=True)
 class Plan:
-    """What holds for all files of a source; goes along with every item so that each can be read on its own."""
+    """What holds for all files of a source; goes along with every item so that each can be read on its
+    own.
+    """
 
     topology: Topology
     joints: tuple[str, ...]
@@ -52,14 +56,16 @@ class Plan:
 
 @dataclass
 class CsvLongReader:
-    """Any skeleton from a table. Joints go by name (any spelling) or by number; an empty cell is a missing joint.
+    """Any skeleton from a table. Joints go by name (any spelling) or by number; an empty cell is a missing
+    joint.
 
     `min_score` makes joints of lower score missing. Labels and subjects may be numbers or names.
     """
 
     name: str = "csv"
     description: str = (
-        "long CSV: a row per joint with clip, frame, person, joint, x, y[, z][, score][, label, subject, camera]"
+        "long CSV: a row per joint with clip, frame, person, joint, x, y[, z][, score][, label, subject,"
+        " camera]"
     )
     min_score: float = limited(0.0, least=0)
 
@@ -93,7 +99,9 @@ class CsvLongReader:
         cells = {
             "number": table.whole_numbers("frame"),
             "joint": np.array([index[joint] for joint in table.columns["joint"]]),
-            "value": np.stack([table.numbers(axis) if axis in table.columns else zeros for axis in axes], axis=1),
+            "value": np.stack(
+                [table.numbers(axis) if axis in table.columns else zeros for axis in axes], axis=1
+            ),
             "score": table.numbers("score") if "score" in table.columns else ones,
         }
         return [
@@ -110,7 +118,9 @@ class CsvLongReader:
         shape = (length, len(people), len(plan.topology))
         if len(people) > plan.persons or np.prod(shape, dtype=float) > MOST_CELLS:
             fault = f"clip '{name}' has {len(people)} persons in {length} frames"
-            raise problem(table.path, "column 'person'", fault, "number the persons of a clip, not of a frame")
+            raise problem(
+                table.path, "column 'person'", fault, "number the persons of a clip, not of a frame"
+            )
         places = (time, np.array([people[cell] for cell in names]), cells["joint"])
         known, first = np.unique(np.ravel_multi_index(places, shape), return_index=True)
         if len(known) != len(rows):
@@ -122,8 +132,12 @@ class CsvLongReader:
         frames[places] = np.where(np.isfinite(cells["value"]).all(axis=1, keepdims=True), cells["value"], 0)
         scores[places] = np.nan_to_num(cells["score"], nan=0.0)
         frames, repairs = mask_low_scores(frames, scores, self.min_score)
-        label, subject, camera = (_one(table, column, rows, name) for column in ("label", "subject", "camera"))
-        clip = Clip(frames, name, _number(label, plan.labels), _number(subject, plan.subjects), repairs=repairs)
+        label, subject, camera = (
+            _one(table, column, rows, name) for column in ("label", "subject", "camera")
+        )
+        clip = Clip(
+            frames, name, _number(label, plan.labels), _number(subject, plan.subjects), repairs=repairs
+        )
         clip.camera = int(camera) if camera.lstrip("-").isdecimal() and len(camera) < 10 else -1
         return drop_if_empty(clip)
 
@@ -139,7 +153,9 @@ def _one(table: Table, column: str, rows: Sequence[int], name: str) -> str:
 
 def _class_names(labels: Sequence[str]) -> tuple[str, ...]:
     """The labels themselves, or the numbers from 0 to the highest where they are numbers."""
-    return tuple(map(str, range(max(map(int, labels), default=-1) + 1))) if are_whole(labels) else tuple(labels)
+    return (
+        tuple(map(str, range(max(map(int, labels), default=-1) + 1))) if are_whole(labels) else tuple(labels)
+    )
 
 
 def _number(value: str, values: Sequence[str]) -> int:
@@ -154,7 +170,9 @@ def _table(path: Path) -> Table:
     missing = [column for column in _NEEDED if column not in table.columns]
     if missing:
         fault = f"there is no column {', '.join(missing)}"
-        raise problem(path, "line 1", fault, "the header needs clip, frame, person, joint, x, y[, z][, score]")
+        raise problem(
+            path, "line 1", fault, "the header needs clip, frame, person, joint, x, y[, z][, score]"
+        )
     return replace(table, columns={**dict.fromkeys(_OPTIONAL, ("",) * len(table)), **table.columns})
 
 
@@ -186,15 +204,21 @@ def _plan(*files: Path) -> Plan:
     labels.discard("")
     subjects.discard("")
     if are_whole(labels) and max(map(int, labels), default=0) > _MOST["label"]:
-        raise problem(files[0], "column 'label'", f"class {max(labels, key=int)}", "number the classes from 0")
+        raise problem(
+            files[0], "column 'label'", f"class {max(labels, key=int)}", "number the classes from 0"
+        )
     topology, order = _topology(list(joints), 2 if flat else 3)
     return Plan(topology, tuple(order), persons, tuple(sorted(labels)), tuple(sorted(subjects)))
 
 
 def _topology(joints: list[str], dimensions: int) -> tuple[Topology, list[str]]:
-    """The topology and the file's names in its order: a known one by names or by number of joints, or an ad-hoc one."""
+    """The topology and the file's names in its order: a known one by names or by number of joints, or an
+    ad-hoc one.
+    """
     if {*joints} == {str(number) for number in range(len(joints))}:
-        known = [topology for topology in map(get_topology, list_topologies()) if topology.dimensions == dimensions]
+        known = [
+            topology for topology in map(get_topology, list_topologies()) if topology.dimensions == dimensions
+        ]
         numbered = [topology for topology in known if len(topology) == len(joints)]
         joints = sorted(joints, key=int)
         names = [f"joint_{number}" for number in joints]

@@ -1,8 +1,9 @@
-"""Tables with a row per frame: any skeleton (`csv-wide`), the 33 landmarks of MediaPipe, and classes that change from row to row.
+"""Tables with a row per frame: any skeleton (`csv-wide`), the 33 landmarks of MediaPipe, and classes that
+change from row to row.
 
-Columns are such as `Hips_position_x` or `Pelvis x`, as Rokoko, Xsens and many tools export, or `left_hip_x` and `x23`; MediaPipe
-tables may also have a row per landmark. A column `class` or `label` cuts a file into clips where its value changes; a column with
-times gives the frame rate.
+Columns are such as `Hips_position_x` or `Pelvis x`, as Rokoko, Xsens and many tools export, or `left_hip_x`
+and `x23`; MediaPipe tables may also have a row per landmark. A column `class` or `label` cuts a file into
+clips where its value changes; a column with times gives the frame rate.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def label_column(columns: Iterable[str]) -> str | None:
     return next((column for column in _COLUMNS if column in names), None)
 
 
-def labels_in(files: Sequence[Path], header: Callable[[Path], tuple[str, ...]] = lambda path: ()) -> tuple[str, ...]:
+def labels_in(
+    files: Sequence[Path], header: Callable[[Path], tuple[str, ...]] = lambda path: ()
+) -> tuple[str, ...]:
     """All classes that the tables name, in order; empty if no table has such a column.
 
     `header` gives the names of the columns of a table that has none.
@@ -48,7 +51,9 @@ def labels_in(files: Sequence[Path], header: Callable[[Path], tuple[str, ...]] =
         column = label_column(table.columns)
         classes |= set(table.columns[column]) - {""} if column else set()
         if len(classes) > _MOST_CLASSES:
-            raise problem(path, f"column '{column}'", "it holds more than a thousand different values", "rename it")
+            raise problem(
+                path, f"column '{column}'", "it holds more than a thousand different values", "rename it"
+            )
     return tuple(sorted(classes))
 
 
@@ -65,7 +70,9 @@ def label_runs(table: Table) -> list[tuple[str, int, int]]:
     spans = [(cells[start], start, end) for start, end in zip(starts, [*starts[1:], len(cells)])]
     if len(spans) > 10 and len(cells) < _SHORTEST * len(spans):
         fault = f"the class changes {len(spans) - 1} times in {len(cells)} rows"
-        raise problem(table.path, f"column '{column}'", fault, "keep the rows of a recording in the order of time")
+        raise problem(
+            table.path, f"column '{column}'", fault, "keep the rows of a recording in the order of time"
+        )
     return spans
 
 
@@ -79,7 +86,9 @@ Columns = dict[tuple[int, str], str]
 
 
 def landmark_columns(header: Sequence[str]) -> Columns | str | None:
-    """What the header holds: columns by (joint, axis) of a wide table, the landmark column of a long one, or nothing."""
+    """What the header holds: columns by (joint, axis) of a wide table, the landmark column of a long one, or
+    nothing.
+    """
     long = next((column for column in _LANDMARK if column in header), None)
     if long is not None and {"x", "y"} <= set(header):
         return long
@@ -107,12 +116,16 @@ def _indices(names: Sequence[str]) -> dict[str, int]:
     first = 1 if set(numbers.values()) == set(range(1, 34)) else 0
     indices = {name: value - first for name, value in numbers.items() if 0 <= value - first < 33}
     words = [name for name in names if name not in numbers]
-    indices |= {name: _JOINTS.index(joint) for name, joint in zip(words, canonical_joints(words)) if joint in _JOINTS}
+    indices |= {
+        name: _JOINTS.index(joint) for name, joint in zip(words, canonical_joints(words)) if joint in _JOINTS
+    }
     return indices
 
 
 def header_for(path: Path, header: bool) -> tuple[str, ...]:
-    """Names of the columns of a table without a header line: 33 landmarks in order, perhaps after a number or a class."""
+    """Names of the columns of a table without a header line: 33 landmarks in order, perhaps after a number or
+    a class.
+    """
     if header:
         return ()
     cells = header_cells(path)
@@ -125,14 +138,20 @@ def header_for(path: Path, header: bool) -> tuple[str, ...]:
     raise problem(path, "line 1", fault, "leave the option header out, or check the file")
 
 
-def read_landmark_table(path: Path, header: bool = True) -> tuple[list[list[Floats]], list[tuple[str, int, int]]]:
-    """Bodies frame by frame, each `(33, 3 or 4)`: coordinates, NaN if a cell is empty, and the score; and runs of classes."""
+def read_landmark_table(
+    path: Path, header: bool = True
+) -> tuple[list[list[Floats]], list[tuple[str, int, int]]]:
+    """Bodies frame by frame, each `(33, 3 or 4)`: coordinates, NaN if a cell is empty, and the score; and
+    runs of classes.
+    """
     table = read_table(path, header_for(path, header))
     columns = landmark_columns(list(table.columns))
     if columns is None:
         remedy = "name them like left_hip_x or x23, or use frame, landmark, x, y, z, visibility"
         raise problem(path, "line 1", "the columns are not those of 33 landmarks", remedy)
-    values = _rows_of_landmarks(table, columns) if isinstance(columns, str) else _landmark_rows(table, columns)
+    values = (
+        _rows_of_landmarks(table, columns) if isinstance(columns, str) else _landmark_rows(table, columns)
+    )
     there = np.any(np.isfinite(values[..., :-1]).all(axis=-1), axis=-1).tolist()
     bodies = [[body for body, seen in zip(*pair) if seen] for pair in zip(values, there)]
     return bodies, [] if isinstance(columns, str) else label_runs(table)
@@ -159,13 +178,21 @@ def _rows_of_landmarks(table: Table, column: str) -> Floats:
             raise problem(table.path, table.where(row, column), fault, "use its names or 0 to 32")
     joints = np.array([index[name] for name in table.columns[column]])
     world = {"world_x", "world_y", "world_z"} <= set(table.columns)
-    names = ["world_x", "world_y", "world_z"] if world else ["x", "y", "z"] if "z" in table.columns else ["x", "y"]
+    names = (
+        ["world_x", "world_y", "world_z"]
+        if world
+        else ["x", "y", "z"]
+        if "z" in table.columns
+        else ["x", "y"]
+    )
     score = next((name for name in _LANDMARK_SCORES if name in table.columns), None)
     time, length = places_in_time(table.whole_numbers("frame"))
     cells = table.columns.get("person", ("",) * len(table))
     people = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
     if len(people) > 20:
-        raise problem(table.path, "column 'person'", f"there are {len(people)} persons", "number the persons of a clip")
+        raise problem(
+            table.path, "column 'person'", f"there are {len(people)} persons", "number the persons of a clip"
+        )
     person = np.array([people[cell] for cell in cells])
     values = np.full((length, len(people), 33, len(names) + 1), np.nan)
     for place, name in enumerate(names):
@@ -175,11 +202,13 @@ def _rows_of_landmarks(table: Table, column: str) -> Floats:
 
 
 _PLACE = re.compile(
-    r"(?P<joint>.+?)[ _.:-]*(?:world[ _]?)?(?:position|pos|translation|location)?[ _.:-]*(?P<axis>[xyz])(?:\s*[\[(].*)?"
+    r"(?P<joint>.+?)[ _.:-]*(?:world[ _]?)?(?:position|pos|translation|location)?["
+    r" _.:-]*(?P<axis>[xyz])(?:\s*[\[(].*)?"
 )
 _SCORE = re.compile(r"(?P<joint>.+?)[ _.:-]+(?:score|conf|confidence|visibility|likelihood|v)")
 _NOT_PLACES = re.compile(
-    r"rot|quat|orient|angle|veloc|accel|euler|gyro|magn|(?:^|[ _.:-])(?:vel|acc|ang|force|moment)(?:[ _.:-]|$)"
+    r"rot|quat|orient|angle|veloc|accel|euler|gyro|magn|(?:^|[ _.:-])(?:vel|acc|ang|force|moment)(?:["
+    r" _.:-]|$)"
 )
 _TIMES = {
     **dict.fromkeys(("time", "timestamp", "seconds", "time (s)", "time_s", "t"), 1.0),
@@ -190,7 +219,9 @@ _FEWEST = 3
 
 @dataclass
 class CsvWideReader(PoseFileReader):
-    """Any skeleton from a table with a row per frame; joints go by the names of the columns. One person per file."""
+    """Any skeleton from a table with a row per frame; joints go by the names of the columns. One person per
+    file.
+    """
 
     min_score: float = limited(0.0, least=0)
     scale: float = limited(1.0, above=0)
@@ -210,7 +241,9 @@ class CsvWideReader(PoseFileReader):
         axes = ("x", "y", "z") if all("z" in axes for axes in columns.values()) else ("x", "y")
         if len(columns) < _FEWEST:
             fault = f"only {len(columns)} joints have columns for x and y"
-            raise problem(table.path, "line 1", fault, "name the columns like left_knee_x, left_knee_y, left_knee_z")
+            raise problem(
+                table.path, "line 1", fault, "name the columns like left_knee_x, left_knee_y, left_knee_z"
+            )
         frames = np.stack([[table.numbers(place[axis]) for axis in axes] for place in columns.values()])
         frames = frames.transpose(2, 0, 1)[:, None] * self.scale
         # Capitals tell the words of a name apart.
@@ -234,7 +267,9 @@ def _scores(table: Table, joints: Sequence[str]) -> Floats | None:
     if not columns.keys() & set(joints):
         return None
     ones = np.ones(len(table))
-    return np.stack([table.numbers(columns[joint]) if joint in columns else ones for joint in joints], axis=1)[:, None]
+    return np.stack(
+        [table.numbers(columns[joint]) if joint in columns else ones for joint in joints], axis=1
+    )[:, None]
 
 
 def _rate(table: Table) -> float:
@@ -253,6 +288,7 @@ def _rate(table: Table) -> float:
 
 register_reader(
     CsvWideReader(
-        "csv-wide", "wide CSV: a row per frame, columns like Hips_position_x or left_knee_y (Rokoko, Xsens and others)"
+        "csv-wide",
+        "wide CSV: a row per frame, columns like Hips_position_x or left_knee_y (Rokoko, Xsens and others)",
     )
 )

@@ -1,7 +1,9 @@
-"""Key points of people, picture by picture: OpenPose JSON, YOLO text, and COCO-17 JSON of MMPose, Ultralytics and others.
+"""Key points of people, picture by picture: OpenPose JSON, YOLO text, and COCO-17 JSON of MMPose, Ultralytics
+and others.
 
-OpenPose (BODY_25 or COCO-18, pixels) and YOLO (17 points, normalised) have one file per frame, COCO-17 JSON one per video or per
-frame. Files of a folder that differ in a frame number are a clip; persons are followed over its frames.
+OpenPose (BODY_25 or COCO-18, pixels) and YOLO (17 points, normalised) have one file per frame, COCO-17 JSON
+one per video or per frame. Files of a folder that differ in a frame number are a clip; persons are followed
+over its frames.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ Runs = dict[tuple[Path, str], list[Path]]
 
 
 def runs(files: Iterable[Path], pattern: re.Pattern[str]) -> Runs:
-    """Files of one folder that differ only in a frame number, in order; `pattern` has the groups `clip` and `frame`."""
+    """Files of one folder that differ only in a frame number, in order; `pattern` has the groups `clip` and
+    `frame`.
+    """
     groups: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
     for path in files:
         if match := pattern.fullmatch(path.name):
@@ -50,8 +54,9 @@ def runs(files: Iterable[Path], pattern: re.Pattern[str]) -> Runs:
 def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = False) -> Iterator[Item]:
     """One item per run of one-frame files, called by its folder and the beginning of its files below `root`.
 
-    A run whose files have no beginning is called once more by its folder, or, with `by_folder`, by the folder alone. A folder per
-    run is the recording itself and not a class; where folders hold several, the recordings lie in them.
+    A run whose files have no beginning is called once more by its folder, or, with `by_folder`, by the folder
+    alone. A folder per run is the recording itself and not a class; where folders hold several, the
+    recordings lie in them.
     """
     several = len({folder for folder, _ in groups}) < len(groups)
     for (folder, prefix), files in groups.items():
@@ -64,10 +69,11 @@ def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = Fa
 
 @dataclass
 class PictureReader(abc.ABC):
-    """Base of these formats: files that differ only in a frame number, which `pattern` takes out of their names, are one clip.
+    """Base of these formats: files that differ only in a frame number, which `pattern` takes out of their
+    names, are one clip.
 
-    `whole` is for formats of which a file may also be a clip by itself. At most `persons` are kept, those seen longest;
-    joints with a score below `min_score` are missing.
+    `whole` is for formats of which a file may also be a clip by itself. At most `persons` are kept, those
+    seen longest; joints with a score below `min_score` are missing.
     """
 
     name: str
@@ -100,7 +106,9 @@ class PictureReader(abc.ABC):
         files = find_files(path, self.ending)
         topology, groups = self.topology(files), runs(files, self.pattern)
         if self.whole:
-            groups = {key: group for key, group in groups.items() if len(group) > 1 and self.one_frame(group[0])}
+            groups = {
+                key: group for key, group in groups.items() if len(group) > 1 and self.one_frame(group[0])
+            }
         elif not groups:
             raise problem(path, "", "no name ends with a frame number", f"expected names like {self.example}")
         yield from run_items(groups, path if path.is_dir() else path.parent, topology, self.by_folder)
@@ -128,7 +136,9 @@ _LAYOUTS = {75: "openpose-25", 54: "openpose-18"}
 
 
 class OpenPoseReader(PictureReader):
-    """Files of one folder with the same beginning are one clip; folders below the source are taken as classes."""
+    """Files of one folder with the same beginning are one clip; folders below the source are taken as
+    classes.
+    """
 
     ending, example, by_folder = "_keypoints.json", "walk_000000000012_keypoints.json", True
     pattern = re.compile(r"(?P<clip>.*?)_?(?P<frame>\d{1,15})_keypoints\.json", re.ASCII | re.IGNORECASE)
@@ -143,14 +153,19 @@ class OpenPoseReader(PictureReader):
                 size = len(_values(person, path, f"person {index}"))
                 if size not in _LAYOUTS:
                     fault = f"{size} numbers are neither BODY_25 (75) nor COCO-18 (54)"
-                    raise problem(path, f"person {index}", fault, "write the keypoints with one of these models")
+                    raise problem(
+                        path, f"person {index}", fault, "write the keypoints with one of these models"
+                    )
                 return get_topology(_LAYOUTS[size])
         fault = "nobody is in it, nor in the files that follow"
         raise problem(files[0], "key 'people'", fault, "leave this source out")
 
     def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
         return [
-            [self._person(person, path, f"person {index}", topology) for index, person in enumerate(_persons(path))]
+            [
+                self._person(person, path, f"person {index}", topology)
+                for index, person in enumerate(_persons(path))
+            ]
             for path in files
         ]
 
@@ -171,7 +186,9 @@ def _persons(path: Path) -> list[dict[str, Any]]:
     data = read_json(path)
     people = data.get("people") if isinstance(data, dict) else None
     if not isinstance(people, list) or not all(isinstance(person, dict) for person in people):
-        raise problem(path, "key 'people'", "it is not a list of persons", "check that this is an OpenPose file")
+        raise problem(
+            path, "key 'people'", "it is not a list of persons", "check that this is an OpenPose file"
+        )
     return people
 
 
@@ -209,7 +226,9 @@ class YoloReader(PictureReader):
             values = [float(word) for word in words]
         except ValueError:
             return False
-        return len(words) in _WIDTHS and values[0].is_integer() and all(0 <= value <= 1 for value in values[1:5])
+        return (
+            len(words) in _WIDTHS and values[0].is_integer() and all(0 <= value <= 1 for value in values[1:5])
+        )
 
     def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
         numbers = [int(match["frame"]) for file in files if (match := self.pattern.fullmatch(file.name))]
@@ -294,8 +313,12 @@ class Coco17Reader(PictureReader):
         return Detection(kept, sure, int(identity) if usable else -1)
 
 
-def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Joints `(17, 2)` and scores `(17,)` of any of the shapes: {x, y, visible}, [[x, y], …] or [x, y, score, …]."""
+def _keypoints(
+    one: dict[str, Any], path: Path, where: str
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Joints `(17, 2)` and scores `(17,)` of any of the shapes: {x, y, visible}, [[x, y], …] or [x, y, score,
+    …].
+    """
     value = one.get("keypoints")
     where += ", key 'keypoints'"
     if isinstance(value, dict):
@@ -314,7 +337,9 @@ def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[
         table = flat.reshape(-1, 3)
     if len(table) not in _SIZES or table.shape[1] not in (2, 3):
         fault = f"{len(table)} keypoints of {table.shape[1]} numbers"
-        raise problem(path, where, fault, "COCO has 17 with x, y and perhaps a score; convert other layouts to CSV")
+        raise problem(
+            path, where, fault, "COCO has 17 with x, y and perhaps a score; convert other layouts to CSV"
+        )
     scores = table[:, 2] if table.shape[1] == 3 else np.ones(len(table))
     if one.get("keypoint_scores") is not None:
         place = where.replace("keypoints", "keypoint_scores")
@@ -323,7 +348,9 @@ def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[
 
 
 def _are_people(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(person, dict) and "keypoints" in person for person in value)
+    return isinstance(value, list) and all(
+        isinstance(person, dict) and "keypoints" in person for person in value
+    )
 
 
 def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
@@ -342,7 +369,9 @@ def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
         key = next((key for key in _PEOPLE if isinstance(frame, dict) and key in frame), None)
         people = frame[key] if key else [] if frame is None else frame
         if not _are_people(people):
-            raise problem(path, f"frame {at}", "it is not a list of persons with 'keypoints'", "check the format")
+            raise problem(
+                path, f"frame {at}", "it is not a list of persons with 'keypoints'", "check the format"
+            )
         frames.append(people)
     return frames
 

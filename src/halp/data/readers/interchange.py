@@ -30,9 +30,11 @@ _KNOWN = {"joints", "offsets", "names", "class_names", "joint_names", "bones", "
 
 @dataclass
 class InterchangeReader:
-    """`joints` (sum T, P, V, C), `offsets`, `labels`, `subjects`, `views`, `names`, `class_names`, `joint_names`, `bones`.
+    """`joints` (sum T, P, V, C), `offsets`, `labels`, `subjects`, `views`, `names`, `class_names`,
+    `joint_names`, `bones`.
 
-    Joints of a known topology in another order are put into its order. Further whole numbers, one per clip, become columns.
+    Joints of a known topology in another order are put into its order. Further whole numbers, one per clip,
+    become columns.
     """
 
     name: str = "interchange"
@@ -46,14 +48,18 @@ class InterchangeReader:
         file = only_file(path, ".npz", remedy=_ONE_BY_ONE)
         arrays = _load(file)
         note = _note(arrays, file)
-        splits = _splits(arrays) if note is None else [rule_from_json(*rule) for rule in note["splits"].items()]
+        splits = (
+            _splits(arrays) if note is None else [rule_from_json(*rule) for rule in note["splits"].items()]
+        )
         return Info(
             _topology(arrays, file)[0],
             persons=int(arrays["joints"].shape[1]),
             class_names=tuple(map(str, arrays["class_names"])),
             splits=tuple(splits),
             # What has been normalised already stays as it is.
-            normalisation=() if note and note["normalisation"] else ("drop-empty", "interpolate-gaps", "centre"),
+            normalisation=(
+                () if note and note["normalisation"] else ("drop-empty", "interpolate-gaps", "centre")
+            ),
             shared=False,
             applied=tuple(note["normalisation"]) if note else (),
         )
@@ -111,7 +117,9 @@ def _load(path: Path) -> Arrays:
         values = arrays.get(key, default)
         if values is None:
             raise problem(path, "", f"it has no array '{key}'", "it needs joints, offsets and joint_names")
-        fits = values.ndim == len(shape) and all(want in (None, size) for want, size in zip(shape, values.shape))
+        fits = values.ndim == len(shape) and all(
+            want in (None, size) for want, size in zip(shape, values.shape)
+        )
         if not fits or values.dtype.kind not in kinds:
             wanted = " x ".join("any" if size is None else str(size) for size in shape)
             fault = f"it is {values.dtype} in shape {values.shape}"
@@ -121,7 +129,9 @@ def _load(path: Path) -> Arrays:
     joints = array("joints", "fiu", (None, None, None, None))
     offsets = array("offsets", "iu", (None,)).astype(np.int64)
     if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(joints) or (np.diff(offsets) < 0).any():
-        raise problem(path, "array 'offsets'", f"it does not cut the {len(joints)} frames into clips", "write it again")
+        raise problem(
+            path, "array 'offsets'", f"it does not cut the {len(joints)} frames into clips", "write it again"
+        )
     if 0 in joints.shape or joints.shape[3] not in (2, 3):
         remedy = "expected (frames, persons, joints, 2 or 3)"
         raise problem(path, "array 'joints'", f"its shape is {joints.shape}", remedy)
@@ -129,7 +139,9 @@ def _load(path: Path) -> Arrays:
     checked = {"joints": joints, "offsets": offsets}
     for key in _COLUMNS:
         checked[key] = array(key, "iu", (count,), np.full(count, -1))
-    checked["names"] = array("names", "U", (count,), np.array([f"{path.stem}_{row:06}" for row in range(count)]))
+    checked["names"] = array(
+        "names", "U", (count,), np.array([f"{path.stem}_{row:06}" for row in range(count)])
+    )
     checked["class_names"] = array("class_names", "UfS", (None,), np.array([], dtype=np.str_))
     checked["joint_names"] = array("joint_names", "U", (joints.shape[2],))
     if "bones" in arrays:
@@ -142,13 +154,17 @@ def _topology(arrays: Arrays, path: Path) -> tuple[Topology, list[int]]:
     names = [str(name) for name in arrays["joint_names"]]
     count, dimensions = len(names), int(arrays["joints"].shape[3])
     if len(set(names)) != count or not all(name and name.isprintable() for name in names):
-        raise problem(path, "array 'joint_names'", "a name is empty or occurs twice", "give every joint its own name")
+        raise problem(
+            path, "array 'joint_names'", "a name is empty or occurs twice", "give every joint its own name"
+        )
     note = _note(arrays, path)
     if note is not None and note["topology"].get("joints") == names:
         try:
             return topology_from_json(note["topology"]), list(range(count))
         except InputError as error:
-            raise problem(path, "array 'halp'", f"its topology is damaged ({error})", "write the file again") from None
+            raise problem(
+                path, "array 'halp'", f"its topology is damaged ({error})", "write the file again"
+            ) from None
     topology, order = find_layout(names, dimensions, name=path.stem)
     if "bones" in arrays and topology not in map(get_topology, list_topologies()):
         parents = list(range(count))
@@ -180,18 +196,26 @@ def _note(arrays: Arrays, path: Path) -> dict[str, Any] | None:
 
 
 def _splits(arrays: Arrays) -> list[SplitRule]:
-    """Odd against even subjects, the last camera against the others, and stored lists of training subjects."""
+    """Odd against even subjects, the last camera against the others, and stored lists of training
+    subjects.
+    """
     splits: list[SplitRule] = []
-    subjects, cameras = (sorted({int(value) for value in arrays[key] if value >= 0}) for key in ("subjects", "views"))
+    subjects, cameras = (
+        sorted({int(value) for value in arrays[key] if value >= 0}) for key in ("subjects", "views")
+    )
     odd = tuple(subject for subject in subjects if subject % 2)
     if odd and len(odd) < len(subjects):
-        splits.append(Split("xsub", "subject", odd, tuple(subject for subject in subjects if subject % 2 == 0)))
+        splits.append(
+            Split("xsub", "subject", odd, tuple(subject for subject in subjects if subject % 2 == 0))
+        )
     if len(cameras) > 1:
         splits.append(Split("xview", "camera", tuple(cameras[:-1]), (cameras[-1],)))
     train, test = arrays.get("split_train_subjects"), arrays.get("split_test_subjects")
     if train is not None and test is not None and train.dtype.kind in "iu" and test.dtype.kind in "iu":
         for number, (left, right) in enumerate(zip(np.atleast_2d(train), np.atleast_2d(test)), start=1):
-            splits.append(Split(f"half-{number}", "subject", tuple(map(int, left.flat)), tuple(map(int, right.flat))))
+            splits.append(
+                Split(f"half-{number}", "subject", tuple(map(int, left.flat)), tuple(map(int, right.flat)))
+            )
     return splits
 
 

@@ -1,7 +1,9 @@
-"""Small Kinect-v1 data sets in metres, one person with 20 joints: NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect-Action3D.
+"""Small Kinect-v1 data sets in metres, one person with 20 joints: NW-UCLA, UTD-MHAD, MSR-Action3D and
+UTKinect-Action3D.
 
-The names of the first three tell who does what: `a01_s02_e03…` is action 1, subject 2, repetition 3; they hold JSON, MATLAB
-matrices and text. UTKinect has `joints_s01_e01.txt` (a line per frame: number, then 20 × 3), cut by `actionLabel.txt`.
+The names of the first three tell who does what: `a01_s02_e03…` is action 1, subject 2, repetition 3; they
+hold JSON, MATLAB matrices and text. UTKinect has `joints_s01_e01.txt` (a line per frame: number, then 20 ×
+3), cut by `actionLabel.txt`.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def _numbered(names: str) -> dict[int, str]:
 
 
 def named_files(root: Path, pattern: re.Pattern[str], example: str) -> list[Path]:
-    """Files whose names follow the pattern of a data set; none at all is an error that shows what a name looks like."""
+    """Files whose names follow the pattern of a data set; none at all is an error that shows what a name
+    looks like.
+    """
     suffix = example[example.rindex(".") :]
     files = [path for path in find_files(root, suffix) if pattern.fullmatch(path.name)]
     if not files:
@@ -52,7 +56,8 @@ def named_files(root: Path, pattern: re.Pattern[str], example: str) -> list[Path
 
 @dataclass
 class NamedFileReader(abc.ABC):
-    """Base of these readers, which say how a file is called (`clip + ending`, by an example) and load its frames.
+    """Base of these readers, which say how a file is called (`clip + ending`, by an example) and load its
+    frames.
 
     `numbers` are what the numbers in a name mean, `classes` the names by the number of the action.
     """
@@ -143,9 +148,9 @@ class UtdMhadReader(NamedFileReader):
 
     title, clip, ending = "UTD-MHAD", "a1_s1_t1", "_skeleton.mat"
     classes = _numbered(
-        "swipe left,swipe right,wave,clap,throw,arm cross,basketball shoot,draw X,draw circle clockwise,"
-        "draw circle counter clockwise,draw triangle,bowling,boxing,baseball swing,tennis swing,arm curl,tennis serve,"
-        "push,knock,catch,pickup and throw,jog,walk,sit to stand,stand to sit,lunge,squat"
+        "swipe left,swipe right,wave,clap,throw,arm cross,basketball shoot,draw X,draw circle clockwise,draw"
+        " circle counter clockwise,draw triangle,bowling,boxing,baseball swing,tennis swing,arm curl,tennis"
+        " serve,push,knock,catch,pickup and throw,jog,walk,sit to stand,stand to sit,lunge,squat"
     )
     splits = (Split("xsub", "subject", train=(1, 3, 5, 7), test=(2, 4, 6, 8)),)
 
@@ -154,27 +159,33 @@ class UtdMhadReader(NamedFileReader):
         if array.ndim != 3 or array.shape[:2] != (20, 3) or array.shape[2] == 0:
             fault = f"it holds {array.dtype} in shape {array.shape} instead of numbers in (20, 3, frames)"
             raise problem(path, "array 'd_skel'", fault, "check that this is a UTD-MHAD skeleton")
-        return coordinates(array.astype(np.float64).transpose(2, 0, 1)[:, _UTD_ORDER], path, "array 'd_skel'"), ()
+        return (
+            coordinates(array.astype(np.float64).transpose(2, 0, 1)[:, _UTD_ORDER], path, "array 'd_skel'"),
+            (),
+        )
 
 
 # The order of the files; left and right follow the right-handed actors of the one-armed classes.
 MSR_JOINTS = (
-    "shoulder_left shoulder_right shoulder_center spine hip_left hip_right hip_center elbow_left elbow_right "
-    "wrist_left wrist_right hand_left hand_right knee_left knee_right ankle_left ankle_right foot_left foot_right head"
+    "shoulder_left shoulder_right shoulder_center spine hip_left hip_right hip_center elbow_left elbow_right"
+    " wrist_left wrist_right hand_left hand_right knee_left knee_right ankle_left ankle_right foot_left"
+    " foot_right head"
 ).split()
 _MSR_ORDER = [MSR_JOINTS.index(joint) for joint in KINECT_V1.joints]
 
 
 @dataclass
 class MsrAction3DReader(NamedFileReader):
-    """The real-world skeletons of MSR Action3D. `min_score` makes joints of lower tracking confidence missing."""
+    """The real-world skeletons of MSR Action3D. `min_score` makes joints of lower tracking confidence
+    missing.
+    """
 
     min_score: float = limited(-1.0, least=0)
     title, clip, ending = "MSR-Action3D", "a01_s01_e01", "_skeleton3D.txt"
     classes = _numbered(
-        "high arm wave,horizontal arm wave,hammer,hand catch,forward punch,high throw,draw X,draw tick,draw circle,"
-        "hand clap,two hand wave,side boxing,bend,forward kick,side kick,jogging,tennis swing,tennis serve,golf swing,"
-        "pickup and throw"
+        "high arm wave,horizontal arm wave,hammer,hand catch,forward punch,high throw,draw X,draw tick,draw"
+        " circle,hand clap,two hand wave,side boxing,bend,forward kick,side kick,jogging,tennis swing,tennis"
+        " serve,golf swing,pickup and throw"
     )
 
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
@@ -190,7 +201,9 @@ class MsrAction3DReader(NamedFileReader):
 
 register_reader(NwUclaReader("nw-ucla", "NW-UCLA: a folder of a01_s01_e00_v01.json files"))
 register_reader(UtdMhadReader("utd-mhad", "UTD-MHAD: a folder of a1_s1_t1_skeleton.mat files"))
-register_reader(MsrAction3DReader("msr-action3d", "MSR-Action3D: a folder of a01_s01_e01_skeleton3D.txt files"))
+register_reader(
+    MsrAction3DReader("msr-action3d", "MSR-Action3D: a folder of a01_s01_e01_skeleton3D.txt files")
+)
 
 
 # Names in the label file and the classes they stand for.
@@ -207,7 +220,9 @@ Segments = tuple[tuple[str, int, int], ...]
 
 @dataclass
 class UtKinectReader:
-    """Recordings of UTKinect-Action3D in metres, one person; a corrected `actionLabel_modified.txt` goes first."""
+    """Recordings of UTKinect-Action3D in metres, one person; a corrected `actionLabel_modified.txt` goes
+    first.
+    """
 
     name: str = "utkinect"
     description: str = "UTKinect-Action3D: joints_s01_e01.txt files and actionLabel.txt"
@@ -217,7 +232,9 @@ class UtKinectReader:
         return file is not None and _NAME.fullmatch(file.name) is not None
 
     def info(self, path: Path) -> Info:
-        return Info(KINECT_V1, 1, tuple(ACTIONS.values()), (_ODD,), ("drop-empty", "interpolate-gaps", "centre"))
+        return Info(
+            KINECT_V1, 1, tuple(ACTIONS.values()), (_ODD,), ("drop-empty", "interpolate-gaps", "centre")
+        )
 
     def items(self, path: Path) -> Iterable[Item]:
         files = named_files(path, _NAME, "joints_s01_e01.txt")
@@ -255,7 +272,9 @@ class UtKinectReader:
 
 
 def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
-    """{(subject, repetition): ((action, first frame, last frame), …)}; -1 for a segment without frames (`NaN NaN`)."""
+    """{(subject, repetition): ((action, first frame, last frame), …)}; -1 for a segment without frames (`NaN
+    NaN`).
+    """
     recordings: dict[tuple[int, int], dict[str, tuple[int, int]]] = {}
     current: dict[str, tuple[int, int]] | None = None
     for number, line in enumerate(read_text(path).split("\n"), start=1):
@@ -280,17 +299,23 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
         known = [end.lower() for end in ends] != ["nan", "nan"]
         start, end = (whole_number(end, path, where) if known else -1 for end in ends)
         if known and not 0 <= start <= end:
-            raise problem(path, where, f"the segment runs from {start} to {end}", "give the first and the last frame")
+            raise problem(
+                path, where, f"the segment runs from {start} to {end}", "give the first and the last frame"
+            )
         current[action] = start, end
     if not recordings:
         raise problem(path, "", "it holds no segments", "use the actionLabel.txt of the data set")
-    return {key: tuple((action, *ends) for action, ends in parts.items()) for key, parts in recordings.items()}
+    return {
+        key: tuple((action, *ends) for action, ends in parts.items()) for key, parts in recordings.items()
+    }
 
 
 def _recording(path: Path) -> tuple[int, int]:
     match = _NAME.fullmatch(path.name)
     if match is None:
-        raise problem(path, "", "the name does not state subject and repetition", "name it like joints_s01_e01.txt")
+        raise problem(
+            path, "", "the name does not state subject and repetition", "name it like joints_s01_e01.txt"
+        )
     return int(match[2]), int(match[3])
 
 

@@ -1,8 +1,9 @@
-"""Markers of motion capture: C3D, read by a parser of our own that checks every size before it believes it, and OpenSim TRC.
+"""Markers of motion capture: C3D, read by a parser of our own that checks every size before it believes it,
+and OpenSim TRC.
 
-C3D follows the published description of the format (c3d.org): a header block, a parameter section of groups and parameters, and
-frames of points (x, y, z, residual) followed by analogue samples, as int16 or float32. TRC is a tab-separated table with frame
-rate and unit in the header; y points up.
+C3D follows the published description of the format (c3d.org): a header block, a parameter section of groups
+and parameters, and frames of points (x, y, z, residual) followed by analogue samples, as int16 or float32.
+TRC is a tab-separated table with frame rate and unit in the header; y points up.
 """
 
 from __future__ import annotations
@@ -37,15 +38,21 @@ class TrcReader(PoseFileReader):
     def load(self, path: Path) -> Poses:
         lines = read_text(path).split("\n")
         if len(lines) < 6 or not lines[0].lower().startswith("pathfiletype"):
-            raise problem(path, "line 1", "it does not begin with PathFileType", "check that this is a whole TRC file")
+            raise problem(
+                path, "line 1", "it does not begin with PathFileType", "check that this is a whole TRC file"
+            )
         settings = dict(zip(lines[1].lower().split(), lines[2].split()))
         first, _, *names = (cell.strip() for cell in f"{lines[3]}\t".split("\t"))
         joints = [name for name in names if name]
         if not first.lower().startswith("frame") or not 0 < len(joints) <= MOST_JOINTS:
-            raise problem(path, "line 4", "it does not name frame, time and markers", "check that this is a TRC file")
+            raise problem(
+                path, "line 4", "it does not name frame, time and markers", "check that this is a TRC file"
+            )
         unit = settings.get("units", "m").lower()
         if unit not in UNITS:
-            raise problem(path, "line 3, Units", f"{shown(unit)} is not a known unit", f"use {', '.join(UNITS)}")
+            raise problem(
+                path, "line 3, Units", f"{shown(unit)} is not a known unit", f"use {', '.join(UNITS)}"
+            )
         _check_count(settings, "NumMarkers", len(joints), path)
         table = ((at, line.split("\t")) for at, line in enumerate(lines[5:], start=6) if line.strip())
         rows = [_row(cells, 3 * len(joints), path, at) for at, cells in table]
@@ -84,7 +91,9 @@ _TYPES = {-1: "S1", 1: "i1", 2: "i2", 4: "f4"}
 
 
 class C3dReader(PoseFileReader):
-    """Markers by their labels, in metres. Where the file says that z points up (Y_SCREEN), it is turned to y up."""
+    """Markers by their labels, in metres. Where the file says that z points up (Y_SCREEN), it is turned to y
+    up.
+    """
 
     suffixes: ClassVar[tuple[str, ...]] = (".c3d",)
 
@@ -125,7 +134,9 @@ class Parameters(dict[tuple[str, str], npt.NDArray[Any]]):
         return [row.tobytes().decode("latin-1").strip(" \0") for row in np.atleast_2d(value)]
 
 
-def _parameters(data: bytes, place: int, order: str, path: Path) -> Iterator[tuple[tuple[str, str], npt.NDArray[Any]]]:
+def _parameters(
+    data: bytes, place: int, order: str, path: Path
+) -> Iterator[tuple[tuple[str, str], npt.NDArray[Any]]]:
     """All parameters with their group and name."""
     end = min(len(data), place + max(1, data[place + 2]) * _BLOCK)
     groups: dict[int, str] = {}
@@ -165,7 +176,8 @@ def _value(data: bytes, at: int, end: int, order: str, path: Path) -> npt.NDArra
 
 def _points(data: bytes, order: str, parameters: Parameters, path: Path) -> Poses:
     """The labelled points of all frames."""
-    # words of the header: points, analogue samples, first and last frame, scale, where the frames are, and their rate
+    # words of the header: points, analogue samples, first and last frame, scale, where the frames are, and
+    # their rate
     used, analog, first, last, scale, place, rate = struct.unpack_from(f"{order}2x4H2xfH2xf", data)
     count, scale = int(parameters.number("USED", used)), parameters.number("SCALE", scale)
     if not 0 < count <= 10_000 or not np.isfinite(scale) or scale == 0:
@@ -175,10 +187,14 @@ def _points(data: bytes, order: str, parameters: Parameters, path: Path) -> Pose
     start = (int(parameters.number("DATA_START", place)) - 1) * _BLOCK
     width = 4 * count + analog
     if start < _BLOCK or frames < 1 or start + frames * width * dtype.itemsize > len(data):
-        raise problem(path, "", f"{frames} frames with {width} numbers each are declared, more than the file holds")
+        raise problem(
+            path, "", f"{frames} frames with {width} numbers each are declared, more than the file holds"
+        )
     table = np.frombuffer(data, dtype, frames * width, start).reshape(frames, width)[:, : 4 * count]
     labels = _labels(parameters, count)
-    kept = [number for number, label in enumerate(labels) if label and not label.startswith("*")][:MOST_JOINTS]
+    kept = [number for number, label in enumerate(labels) if label and not label.startswith("*")][
+        :MOST_JOINTS
+    ]
     if not kept:
         kept = list(range(min(count, MOST_JOINTS)))
         labels = [f"point_{number + 1}" for number in range(count)]
@@ -195,7 +211,9 @@ def _frame_count(parameters: Parameters, first: int, last: int) -> int:
     """Frames of the recording; the header counts to 65535 only, longer ones say so in the parameters."""
     ends = [parameters.get(("TRIAL", f"ACTUAL_{which}_FIELD")) for which in ("START", "END")]
     if all(end is not None and end.size == 2 and end.dtype.kind == "i" for end in ends):
-        start, end = (int(e.ravel()[0]) % 65536 + (int(e.ravel()[1]) % 65536) * 65536 for e in ends if e is not None)
+        start, end = (
+            int(e.ravel()[0]) % 65536 + (int(e.ravel()[1]) % 65536) * 65536 for e in ends if e is not None
+        )
         if end >= start:
             return end - start + 1
     counted = last - first + 1

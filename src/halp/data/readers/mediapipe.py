@@ -1,4 +1,6 @@
-"""MediaPipe Pose: 33 landmarks per frame as JSON or CSV, world landmarks (metres) where they are there; one file per clip."""
+"""MediaPipe Pose: 33 landmarks per frame as JSON or CSV, world landmarks (metres) where they are there; one
+file per clip.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,14 @@ _SCORES = ("visibility", "presence", "score", "v")
 
 @dataclass
 class MediaPipeReader(PeopleFileReader):
-    """A list of frames, each with `pose_world_landmarks` or `pose_landmarks`, or a CSV with a row per frame or landmark.
+    """A list of frames, each with `pose_world_landmarks` or `pose_landmarks`, or a CSV with a row per frame
+    or landmark.
 
-    3D landmarks are turned by half a circle about the depth axis, so that y points up and the left side has the smaller
-    x, as in the Kinect sets. `aspect` (width / height) evens out image landmarks. A source without z is two-dimensional.
-    `header=false` reads tables of numbers alone: x, y, z and visibility of the 33 landmarks in order, a row per frame.
+    3D landmarks are turned by half a circle about the depth axis, so that y points up and the left side has
+    the smaller x, as in the Kinect sets. `aspect` (width / height) evens out image landmarks. A source
+    without z is two-dimensional.
+    `header=false` reads tables of numbers alone: x, y, z and visibility of the 33 landmarks in order, a row
+    per frame.
     """
 
     persons: int = limited(1, **PERSONS)
@@ -78,7 +83,9 @@ class MediaPipeReader(PeopleFileReader):
         if not sizes:
             raise problem(path, "", "there is no body in any of its frames", "leave it out")
         if len(sizes) > 1:
-            raise problem(path, "", "some landmarks have z and some have none", "write all of them in one way")
+            raise problem(
+                path, "", "some landmarks have z and some have none", "write all of them in one way"
+            )
         topology = MEDIAPIPE_33 if sizes == {4} else MEDIAPIPE_33_2D
         tracked, repairs = follow(self._persons(frames, path), self.persons, 33, topology.dimensions)
         return Poses(topology.joints, tracked, topology=topology, runs=runs, repairs=repairs)
@@ -98,7 +105,9 @@ class MediaPipeReader(PeopleFileReader):
             raise
         signs = [-self.aspect, -1, self.aspect] if joints.shape[-1] == 3 else [self.aspect, 1]
         joints = joints * np.array(signs, dtype=np.float32)
-        people = zip(mask_low_scores(joints, scores, self.min_score)[0], np.clip(scores, 0, 1).mean(axis=-1).tolist())
+        people = zip(
+            mask_low_scores(joints, scores, self.min_score)[0], np.clip(scores, 0, 1).mean(axis=-1).tolist()
+        )
         detections = (Detection(body, score) for body, score in people)
         return [[next(detections) for _ in frame] for frame in frames]
 
@@ -110,7 +119,11 @@ def _landmarks(path: Path) -> list[list[Floats]]:
         frames = next((frames[key] for key in ("frames", "results", "data") if frames.get(key)), frames)
     if isinstance(frames, dict):
         frames = _numbered(frames) or [frames]
-    elif isinstance(frames, list) and frames and all(isinstance(value, dict) and "x" in value for value in frames):
+    elif (
+        isinstance(frames, list)
+        and frames
+        and all(isinstance(value, dict) and "x" in value for value in frames)
+    ):
         frames = [frames]
     if not isinstance(frames, list):
         raise problem(path, "", f"it holds {shown(frames)} instead of a list of frames", "check the format")
@@ -122,14 +135,18 @@ def _landmarks(path: Path) -> list[list[Floats]]:
 
 def _numbered(data: dict[str, Any]) -> list[Any] | None:
     """Frames that are keyed by their number (`"0"`, `"frame_12"`), in order; None if they are not."""
-    numbers = {key: re.fullmatch(r"(?:frame[ _-]?)?(\d{1,15})", key, re.ASCII | re.IGNORECASE) for key in data}
+    numbers = {
+        key: re.fullmatch(r"(?:frame[ _-]?)?(\d{1,15})", key, re.ASCII | re.IGNORECASE) for key in data
+    }
     if not data or not all(numbers.values()):
         return None
     return [data[key] for key in sorted(data, key=lambda key: int(numbers[key][1]))]  # type: ignore[index]
 
 
 def _by_name(frame: dict[str, Any], path: Path, where: str) -> list[Any] | None:
-    """Landmarks of a dictionary keyed by their names (`LEFT_HIP`), in MediaPipe's order; None if it is none."""
+    """Landmarks of a dictionary keyed by their names (`LEFT_HIP`), in MediaPipe's order; None if it is
+    none.
+    """
     places = {key: value for key, value in frame.items() if isinstance(value, (dict, list)) or value is None}
     names = dict(zip(canonical_joints(list(places)), places.values()))
     known = names.keys() & _NAMES.keys()
@@ -137,7 +154,9 @@ def _by_name(frame: dict[str, Any], path: Path, where: str) -> list[Any] | None:
         return None
     if len(known) != len(_NAMES):
         missing = next(name for name in _NAMES if name not in known)
-        raise problem(path, where, f"there is no landmark '{missing}'", "write all landmarks of MediaPipe Pose")
+        raise problem(
+            path, where, f"there is no landmark '{missing}'", "write all landmarks of MediaPipe Pose"
+        )
     return [names[name] if names[name] is not None else [None, None, None] for name in _NAMES]
 
 
@@ -172,7 +191,9 @@ def _body(person: Any, path: Path, where: str) -> Floats:
         person = person.get("landmark", person.get("landmarks"))
     if not isinstance(person, list) or len(person) != 33:
         count = len(person) if isinstance(person, list) else "no"
-        raise problem(path, where, f"{count} landmarks instead of 33", "write all landmarks of MediaPipe Pose")
+        raise problem(
+            path, where, f"{count} landmarks instead of 33", "write all landmarks of MediaPipe Pose"
+        )
     rows = []
     for landmark in person:
         if isinstance(landmark, dict):
@@ -184,7 +205,9 @@ def _body(person: Any, path: Path, where: str) -> Floats:
         rows.append(landmark)
     table = json_numbers(rows, (33, None), path, where)
     if table.shape[1] not in (3, 4):
-        raise problem(path, where, f"a landmark has {table.shape[1]} numbers", "expected x, y, z and visibility")
+        raise problem(
+            path, where, f"a landmark has {table.shape[1]} numbers", "expected x, y, z and visibility"
+        )
     return table
 
 

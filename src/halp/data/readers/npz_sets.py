@@ -1,8 +1,10 @@
-"""Sets in `.npz` files: Human3.6M as VideoPose3D shares it, and AMASS-style body-model parameters with stored joints.
+"""Sets in `.npz` files: Human3.6M as VideoPose3D shares it, and AMASS-style body-model parameters with stored
+joints.
 
-Human3.6M (`data_3d_h36m.npz`, `data_2d_h36m_*.npz`) is a pickled dictionary {subject: {action: positions}}; it is read by the
-loader that knows plain data only. From the `poses`, `trans`, `betas` of AMASS joints follow only by way of the SMPL body model,
-whose licence does not let it be shipped; a file without stored joints is refused with the way to get them.
+Human3.6M (`data_3d_h36m.npz`, `data_2d_h36m_*.npz`) is a pickled dictionary {subject: {action: positions}};
+it is read by the loader that knows plain data only. From the `poses`, `trans`, `betas` of AMASS joints follow
+only by way of the SMPL body model, whose licence does not let it be shipped; a file without stored joints is
+refused with the way to get them.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ Table = dict[str, dict[str, Any]]
 
 @dataclass
 class H36mReader:
-    """Clips are a subject's performances of an action (and, in 2D, cameras); classes are the actions without number."""
+    """Clips are a subject's performances of an action (and, in 2D, cameras); classes are the actions without
+    number.
+    """
 
     name: str = "h36m"
     description: str = "Human3.6M: data_3d_h36m.npz or data_2d_h36m_*.npz as VideoPose3D shares them"
@@ -49,7 +53,12 @@ class H36mReader:
         table, key = _load(file)
         topology = get_topology("h36m-17" if key == "positions_3d" else "h36m-17-2d")
         return Info(
-            topology, 1, tuple(_classes(table)), SPLITS, ("drop-empty", "interpolate-gaps", "centre"), shared=False
+            topology,
+            1,
+            tuple(_classes(table)),
+            SPLITS,
+            ("drop-empty", "interpolate-gaps", "centre"),
+            shared=False,
         )
 
     def items(self, path: Path) -> Iterable[Item]:
@@ -65,7 +74,9 @@ class H36mReader:
             views = [positions] if isinstance(positions, np.ndarray) else positions
             for camera, view in enumerate(views if isinstance(views, list | tuple) else [None]):
                 name = f"{subject}/{action}" + (f"/{camera}" if len(views) > 1 else "")
-                outcomes.append(clip_or_dropped(name, _clip, view, name, subject, label, camera, key, item.path))
+                outcomes.append(
+                    clip_or_dropped(name, _clip, view, name, subject, label, camera, key, item.path)
+                )
         return outcomes
 
 
@@ -115,10 +126,16 @@ def _load(path: Path) -> tuple[Table, str]:
         raise problem(path, "", fault, "check that this is data_3d_h36m.npz, and whole")
     where = f"array '{key}'"
     content = load_pickled_member(path, key)
-    sound = isinstance(content, dict) and content and all(isinstance(actions, dict) for actions in content.values())
+    sound = (
+        isinstance(content, dict)
+        and content
+        and all(isinstance(actions, dict) for actions in content.values())
+    )
     if not sound or not any(content.values()):
         raise problem(path, where, "it is not {subject: {action: positions}}", "fetch it again")
-    return {str(subject)[:100]: {str(a)[:100]: p for a, p in parts.items()} for subject, parts in content.items()}, key
+    return {
+        str(subject)[:100]: {str(a)[:100]: p for a, p in parts.items()} for subject, parts in content.items()
+    }, key
 
 
 register_reader(H36mReader())
@@ -156,14 +173,20 @@ class AmassReader(PoseFileReader):
             raise problem(path, "", fault, remedy)
         joints = arrays[name]
         if joints.ndim != 3 or joints.shape[1] < len(SMPL) or joints.shape[2] != 3 or not len(joints):
-            raise problem(path, f"array '{name}'", f"its shape is {joints.shape}", "expected (frames, 22 or more, 3)")
+            raise problem(
+                path, f"array '{name}'", f"its shape is {joints.shape}", "expected (frames, 22 or more, 3)"
+            )
         if joints.dtype.kind not in "fiu":
             raise problem(path, f"array '{name}'", f"it holds {joints.dtype}", "expected numbers")
         rate = next((arrays[key] for key in _RATES if key in arrays), None)
         fps = (
-            float(as_floats(rate).item()) if rate is not None and rate.size == 1 and rate.dtype.kind in "fiu" else -1.0
+            float(as_floats(rate).item())
+            if rate is not None and rate.size == 1 and rate.dtype.kind in "fiu"
+            else -1.0
         )
-        return Poses(SMPL.joints, turned(as_floats(joints[:, : len(SMPL)]), Z_UP)[:, None], fps=fps, topology=SMPL)
+        return Poses(
+            SMPL.joints, turned(as_floats(joints[:, : len(SMPL)]), Z_UP)[:, None], fps=fps, topology=SMPL
+        )
 
 
 register_reader(AmassReader("amass", "AMASS .npz files with stored joints (arrays 'joints' or 'Jtr')"))

@@ -1,6 +1,8 @@
-"""NTU RGB+D 60 and 120: folders of raw `.skeleton` files or of their `.npy` form, the rest told by the file's name.
+"""NTU RGB+D 60 and 120: folders of raw `.skeleton` files or of their `.npy` form, the rest told by the file's
+name.
 
-The `.npy` form is what the data set's own conversion script writes: a pickled dictionary with `skel_body0`, `skel_body1` …
+The `.npy` form is what the data set's own conversion script writes: a pickled dictionary with `skel_body0`,
+`skel_body1` …
 `(T, 25, 3)` each, zeros where the body is absent. It goes through the restricted loader of pickles.
 """
 
@@ -31,7 +33,8 @@ _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
 _SUFFIX, _CONVERTED = ".skeleton", ".npy"
 _JOINTS, _NUMBERS, _PERSONS = 25, 12, 2
 _AGAIN = "fetch the file again"
-# Files of the data set stay below 10 MB, 300 frames and 6 bodies; far more is not a recording and would only cost memory.
+# Files of the data set stay below 10 MB, 300 frames and 6 bodies; far more is not a recording and would only
+# cost memory.
 _LARGEST_FILE, _MOST_FRAMES, _MOST_BODIES = 64 * MIB, 20_000, 32
 
 _TRAIN_60 = (1, 2, 4, 5, 8, 9, 13, 14, 15, 16, 17, 18, 19, 25, 27, 28, 31, 34, 35, 38)
@@ -95,7 +98,9 @@ def class_names() -> tuple[str, ...]:
 
 @cache
 def missing_samples() -> frozenset[Sample]:
-    """The 535 samples that the data set's authors list as having missing or incomplete skeletons (302 of NTU-60)."""
+    """The 535 samples that the data set's authors list as having missing or incomplete skeletons (302 of
+    NTU-60).
+    """
     missing = set()
     for line in resource_lines("ntu_missing.txt"):
         setup, *samples = line.split()
@@ -105,7 +110,9 @@ def missing_samples() -> frozenset[Sample]:
 
 @dataclass
 class NtuReader:
-    """Raw or converted files; the two bodies of largest motion energy are kept. `only` restricts a tree to NTU-60."""
+    """Raw or converted files; the two bodies of largest motion energy are kept. `only` restricts a tree to
+    NTU-60.
+    """
 
     name: str = "ntu"
     description: str = (
@@ -120,7 +127,9 @@ class NtuReader:
         return file.suffix != _CONVERTED or b"'|O'" in head(file, 128)  # an array of Python objects
 
     def info(self, path: Path) -> Info:
-        small = self.only == 60 or (not self.only and all(_sample(item.path).of_60 for item in self.items(path)))
+        small = self.only == 60 or (
+            not self.only and all(_sample(item.path).of_60 for item in self.items(path))
+        )
         return Info(
             KINECT_V2,
             persons=_PERSONS,
@@ -131,7 +140,9 @@ class NtuReader:
         )
 
     def items(self, path: Path) -> Iterable[Item]:
-        named = ((file, parse_name(file.name)) for file in walk(path) if file.name.endswith((_SUFFIX, _CONVERTED)))
+        named = (
+            (file, parse_name(file.name)) for file in walk(path) if file.name.endswith((_SUFFIX, _CONVERTED))
+        )
         items = [Item(file) for file, sample in named if sample and (self.only != 60 or sample.of_60)]
         if not items:
             fault = "no file is named like 'S001C001P001R001A001.skeleton'"
@@ -143,7 +154,9 @@ class NtuReader:
         if sample in missing_samples():
             return [Dropped(name, "listed as missing or incomplete by the data set's authors", expected=True)]
         if not 1 <= sample.action <= len(class_names()):
-            raise problem(item.path, "", f"there is no action {sample.action}, only 1 to 120", "correct its name")
+            raise problem(
+                item.path, "", f"there is no action {sample.action}, only 1 to 120", "correct its name"
+            )
         parse = parse_converted if item.path.suffix == _CONVERTED else parse_skeleton
         bodies = parse(read_bytes(item.path, _LARGEST_FILE), item.path)
         frames, repairs = keep_most_moving(bodies, _PERSONS)
@@ -161,13 +174,19 @@ def parse_converted(data: bytes, path: Path) -> Frames:
     """All bodies of a converted file: `(T, bodies, 25, 3)` float32, zeros if none is."""
     content = load_pickle_in_npy(path, data)
     known = content if isinstance(content, dict) else {}
-    bodies = {name: known[name] for name in (f"skel_body{body}" for body in range(_MOST_BODIES)) if name in known}
+    bodies = {
+        name: known[name] for name in (f"skel_body{body}" for body in range(_MOST_BODIES)) if name in known
+    }
     if not bodies:
-        raise problem(path, "", "it has no 'skel_body0'", "leave this clip out, or convert its .skeleton file again")
+        raise problem(
+            path, "", "it has no 'skel_body0'", "leave this clip out, or convert its .skeleton file again"
+        )
     frames = np.shape(next(iter(bodies.values())))[:1]
     for name, body in bodies.items():
         if not isinstance(body, np.ndarray) or body.dtype.kind != "f" or body.shape != (*frames, _JOINTS, 3):
-            raise problem(path, f"'{name}'", "it is not (frames, 25, 3) numbers, as many as the first body", _AGAIN)
+            raise problem(
+                path, f"'{name}'", "it is not (frames, 25, 3) numbers, as many as the first body", _AGAIN
+            )
         if not (np.abs(body) <= LARGEST).all():
             raise problem(path, f"'{name}'", "a joint position is invalid", "leave this clip out")
     if not any(body.any() for body in bodies.values()):
@@ -176,9 +195,13 @@ def parse_converted(data: bytes, path: Path) -> Frames:
 
 
 def parse_skeleton(data: bytes, path: Path) -> Frames:
-    """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros if none is."""
+    """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros if
+    none is.
+    """
     if not data.isascii():
-        raise problem(path, f"byte {next(at for at, byte in enumerate(data) if byte > 127)}", "it is not text", _AGAIN)
+        raise problem(
+            path, f"byte {next(at for at, byte in enumerate(data) if byte > 127)}", "it is not text", _AGAIN
+        )
     lines = data.rstrip().split(b"\n")
     rows, slots, length = _layout(lines, path)
     if not rows:
@@ -191,7 +214,9 @@ def parse_skeleton(data: bytes, path: Path) -> Frames:
 
 
 def _layout(lines: list[bytes], path: Path) -> tuple[list[int], list[tuple[int, int]], int]:
-    """The line where every body's joints start, which (frame, place) it has, the number of frames; checks all counts."""
+    """The line where every body's joints start, which (frame, place) it has, the number of frames; checks all
+    counts.
+    """
     position, total = 0, len(lines)
 
     def count(quantity: str, most: int) -> int:
@@ -255,7 +280,9 @@ def _coordinates(lines: list[bytes], rows: list[int], path: Path) -> Floats:
 
 register_reader(NtuReader())
 register_reader(NtuReader("ntu-60", "NTU RGB+D 60: the same, only the samples of the smaller set", only=60))
-register_reader(NtuReader("ntu-120", "NTU RGB+D 120: the same, always with the splits of the larger set", only=120))
+register_reader(
+    NtuReader("ntu-120", "NTU RGB+D 120: the same, always with the splits of the larger set", only=120)
+)
 
 
 _START = re.compile(rb"\s*\d{1,9}\s*\n\s*\d{1,2}\s*\n")
@@ -264,7 +291,9 @@ _RATE = 30.0
 
 @dataclass
 class SkeletonFileReader(PoseFileReader):
-    """One recording per file, 25 joints, 30 frames per second; the names tell nothing, folders may be classes."""
+    """One recording per file, 25 joints, 30 frames per second; the names tell nothing, folders may be
+    classes.
+    """
 
     persons: int = limited(2, **PERSONS)
     suffixes: ClassVar[tuple[str, ...]] = (".skeleton",)
@@ -278,4 +307,6 @@ class SkeletonFileReader(PoseFileReader):
         return Poses(KINECT_V2.joints, frames, fps=_RATE, topology=KINECT_V2)
 
 
-register_reader(SkeletonFileReader("skeleton", "Kinect v2 .skeleton files (as of NTU RGB+D) under names of your own"))
+register_reader(
+    SkeletonFileReader("skeleton", "Kinect v2 .skeleton files (as of NTU RGB+D) under names of your own")
+)

@@ -1,4 +1,6 @@
-"""PKU-MMD II: long recordings as text, 150 numbers per frame, cut into clips by label files `label,start,end,confidence`."""
+"""PKU-MMD II: long recordings as text, 150 numbers per frame, cut into clips by label files
+`label,start,end,confidence`.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,12 @@ LONGEST = 300  # frames of a clip that the authors' script keeps
 
 @dataclass
 class PkuReader:
-    """A folder with skeleton files `A01N01-L.txt` and label files of the same names in another folder below it.
+    """A folder with skeleton files `A01N01-L.txt` and label files of the same names in another folder below
+    it.
 
-    `cut = "published"`: frames as the label files count them, from 1 and with the last; recordings in no published list are
-    left out. `cut = "script"`: as the authors' script does, rows start to end of an array (one frame later, without the
-    last), 300 at most, and recordings that are in no list go to the test part.
+    `cut = "published"`: frames as the label files count them, from 1 and with the last; recordings in no
+    published list are left out. `cut = "script"`: as the authors' script does, rows start to end of an array
+    (one frame later, without the last), 300 at most, and recordings that are in no list go to the test part.
     """
 
     name: str = "pku-mmd"
@@ -80,7 +83,11 @@ class PkuReader:
                     raise problem(file, "", f"'{where[name]}' has the same name", "keep one of the two")
                 where[name] = file
         if not skeletons or not labels:
-            wanted = "skeleton file named like 'A01N01-L.txt'" if not skeletons else "label file beside the skeletons"
+            wanted = (
+                "skeleton file named like 'A01N01-L.txt'"
+                if not skeletons
+                else "label file beside the skeletons"
+            )
             remedy = "name the folder that holds the skeleton and the label folder"
             raise problem(path, "", f"there is no {wanted}", remedy)
         return [Item(file, labels.get(name)) for name, file in sorted(skeletons.items())]
@@ -114,7 +121,9 @@ class PkuReader:
 
 
 def _as_script(line: str, start: int, end: int, length: int) -> tuple[int, int]:
-    """The rows `start:end` of a line as an array counts them, 300 at most; a clip of nothing keeps its one frame."""
+    """The rows `start:end` of a line as an array counts them, 300 at most; a clip of nothing keeps its one
+    frame.
+    """
     first, last = (int(word) for word in line.split(",")[1:3])
     first, last = min(max(first, 0), length), min(last, length)
     return (first, min(last, first + LONGEST)) if first < last else (start, end)
@@ -133,19 +142,27 @@ def read_recording(path: Path) -> Frames:
 
 
 def _segment(line: str, length: int, path: Path, where: str) -> tuple[int, int, int, tuple[str, ...]]:
-    """Class from 0, first frame, the frame after the last, repairs; the file counts frames from 1 and includes the end."""
+    """Class from 0, first frame, the frame after the last, repairs; the file counts frames from 1 and
+    includes the end.
+    """
     words = line.strip().split(",")
     if len(words) not in (3, 4):
         fault = f"{shown(line)} is not 'label,start,end,confidence'"
         raise problem(path, where, fault, "correct it or leave this clip out")
     label, start, end = (whole_number(word.strip(), path, where) for word in words[:3])
     if not 1 <= label <= len(class_names()):
-        raise problem(path, where, f"there is no class {label}, only 1 to 51", "correct it or leave this clip out")
+        raise problem(
+            path, where, f"there is no class {label}, only 1 to 51", "correct it or leave this clip out"
+        )
     first, last = max(start, 1), min(end, length)
     if start < 0 or first > last:
         fault = f"frames {start} to {end} are not within the {length} of the recording"
         raise problem(path, where, fault, "correct it or leave this clip out")
-    cut = (f"frames {start} to {end} cut to the {length} of the recording",) if (first, last) != (start, end) else ()
+    cut = (
+        (f"frames {start} to {end} cut to the {length} of the recording",)
+        if (first, last) != (start, end)
+        else ()
+    )
     return label - 1, first - 1, last, cut
 
 

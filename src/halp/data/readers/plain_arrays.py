@@ -1,4 +1,5 @@
-"""Arrays of joints: FreeMoCap recordings, and plain `.npy`, JSON or JSON Lines files, of which the topology must be named.
+"""Arrays of joints: FreeMoCap recordings, and plain `.npy`, JSON or JSON Lines files, of which the topology
+must be named.
 
 FreeMoCap writes `mediapipe_body_3d_xyz.npy` (or `.csv`) and its older names, in millimetres with z up.
 """
@@ -17,7 +18,16 @@ import numpy.typing as npt
 from halp.core.config import limited
 from halp.data.clip import Clip, Dropped
 from halp.data.readers import Item, register_reader
-from halp.data.readers.shared import MOST_PERSONS, PERSONS, Z_UP, Entry, PoseFileReader, Poses, entry_of, turned
+from halp.data.readers.shared import (
+    MOST_PERSONS,
+    PERSONS,
+    Z_UP,
+    Entry,
+    PoseFileReader,
+    Poses,
+    entry_of,
+    turned,
+)
 from halp.data.source_files import JSON_LINES, head, load_npy, read_json, walk
 from halp.data.text_files import as_floats, json_numbers, problem, read_table
 from halp.data.topology_file import find_topology
@@ -29,7 +39,12 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 #: How the names of its files end, in lower case.
-FREEMOCAP = ("body_3d_xyz.npy", "body_3d_xyz.csv", "mediapipe_skeleton_3d.npy", "mediapipeskel_3d_body_hands_face.npy")
+FREEMOCAP = (
+    "body_3d_xyz.npy",
+    "body_3d_xyz.csv",
+    "mediapipe_skeleton_3d.npy",
+    "mediapipeskel_3d_body_hands_face.npy",
+)
 _MILLIMETRES = 0.001
 # Folders of a recording that hold results and are not its name.
 _INSIDE = {"output_data", "dataarrays", "raw_data", "saved_data", "npy", "csv"}
@@ -51,16 +66,22 @@ class FreeMoCapReader(PoseFileReader):
     def files(self, path: Path) -> list[Path]:
         """One file per recording; arrays go before tables."""
         chosen: dict[Path, Path] = {}
-        for file in sorted((file for file in walk(path) if is_freemocap(file)), key=lambda file: file.suffix == ".csv"):
+        for file in sorted(
+            (file for file in walk(path) if is_freemocap(file)), key=lambda file: file.suffix == ".csv"
+        ):
             chosen.setdefault(_recording(file), file)
         if not chosen:
-            raise problem(path, "", "there is no mediapipe_body_3d_xyz.npy in it", "name the folder of the recording")
+            raise problem(
+                path, "", "there is no mediapipe_body_3d_xyz.npy in it", "name the folder of the recording"
+            )
         return sorted(chosen.values())
 
     def items(self, path: Path) -> Iterable[Item]:
         for file in self.files(path):
             folder = _recording(file)
-            inside = folder.relative_to(path).as_posix() if path.is_dir() and folder.is_relative_to(path) else ""
+            inside = (
+                folder.relative_to(path).as_posix() if path.is_dir() and folder.is_relative_to(path) else ""
+            )
             name = inside if inside not in ("", ".") else folder.resolve().name
             yield Item(file, Entry(name, _BODY, place=folder.parent))
 
@@ -78,9 +99,13 @@ class FreeMoCapReader(PoseFileReader):
         else:
             values = _numbers(path)
             if values.ndim != 3 or values.shape[1] < len(_BODY) or values.shape[2] != 3 or not len(values):
-                raise problem(path, "", f"its shape is {values.shape}", "expected (frames, at least 33 points, 3)")
+                raise problem(
+                    path, "", f"its shape is {values.shape}", "expected (frames, at least 33 points, 3)"
+                )
             values = as_floats(values[:, : len(_BODY)])
-        return Poses(_BODY.joints, turned(values[:, : len(_BODY)], Z_UP, _MILLIMETRES)[:, None], topology=_BODY)
+        return Poses(
+            _BODY.joints, turned(values[:, : len(_BODY)], Z_UP, _MILLIMETRES)[:, None], topology=_BODY
+        )
 
 
 def _numbers(path: Path) -> npt.NDArray[Any]:
@@ -98,7 +123,9 @@ def _recording(file: Path) -> Path:
     return folder
 
 
-register_reader(FreeMoCapReader("freemocap", "FreeMoCap recording folders (mediapipe_body_3d_xyz.npy or .csv)"))
+register_reader(
+    FreeMoCapReader("freemocap", "FreeMoCap recording folders (mediapipe_body_3d_xyz.npy or .csv)")
+)
 
 
 _NUMPY = b"\x93NUMPY"
@@ -111,7 +138,8 @@ _KEYS = ("joints", "keypoints", "pose", "skeleton")
 
 @dataclass
 class ArrayReader(PoseFileReader):
-    """`(frames, joints, coordinates)` or `(frames, persons, joints, coordinates)`; one more number per joint is a score.
+    """`(frames, joints, coordinates)` or `(frames, persons, joints, coordinates)`; one more number per joint
+    is a score.
 
     Numbers after x and y that are no scores, below 0 or above 1, are a third coordinate of the same joints.
     `topology` names the joint layout: one that halp knows, or a TOML file. Zeros and NaN are missing joints.
@@ -159,7 +187,9 @@ class ArrayReader(PoseFileReader):
         hint = f" (those with {joints} joints: {', '.join(fitting)})" if fitting else ""
         if not self.topology:
             fault = "an array does not tell which joints it holds"
-            raise problem(path, "", fault, f"name the layout with --option topology=NAME or a TOML file{hint}")
+            raise problem(
+                path, "", fault, f"name the layout with --option topology=NAME or a TOML file{hint}"
+            )
         topology = find_topology(self.topology)
         if len(topology) != joints or numbers not in (topology.dimensions, topology.dimensions + 1):
             fault = f"{joints} joints of {numbers} numbers do not fit topology '{topology.name}'"
@@ -181,12 +211,15 @@ def _values(path: Path) -> npt.NDArray[Any]:
     while isinstance(inner, list) and depth < 5:
         depth, inner = depth + 1, inner[0] if inner else None
     if depth not in (3, 4):
-        raise problem(path, "", f"its lists are nested {depth} deep", "expected frames of joints of coordinates")
+        raise problem(
+            path, "", f"its lists are nested {depth} deep", "expected frames of joints of coordinates"
+        )
     return json_numbers(data, (None,) * depth, path, "")
 
 
 register_reader(
     ArrayReader(
-        "arrays", "plain arrays (.npy, .json, .jsonl): (frames, joints, coordinates), with --option topology=NAME"
+        "arrays",
+        "plain arrays (.npy, .json, .jsonl): (frames, joints, coordinates), with --option topology=NAME",
     )
 )

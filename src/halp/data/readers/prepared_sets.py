@@ -1,9 +1,11 @@
-"""Data sets as others prepared them: the trio of the HaLP / ISC / CMD authors, and PYSKL or MMAction2 annotation pickles.
+"""Data sets as others prepared them: the trio of the HaLP / ISC / CMD authors, and PYSKL or MMAction2
+annotation pickles.
 
-The trio is `*_data_joint.npy` (N, C, T, V, M), `*_label.pkl` and `*_num_frame.npy`, a part each; it is normalised already
-(filled, centred, rotated), and padding after the true length is cut off. A file of PYSKL is a dictionary of `split` (lists of
-names) and `annotations`, or the bare list of older files: 2D (COCO-17) or 3D (Kinect v2) keypoints. It must be in memory
-whole, so one process reads it. Pickles go through the restricted unpickler.
+The trio is `*_data_joint.npy` (N, C, T, V, M), `*_label.pkl` and `*_num_frame.npy`, a part each; it is
+normalised already (filled, centred, rotated), and padding after the true length is cut off. A file of PYSKL
+is a dictionary of `split` (lists of names) and `annotations`, or the bare list of older files: 2D (COCO-17)
+or 3D (Kinect v2) keypoints. It must be in memory whole, so one process reads it. Pickles go through the
+restricted unpickler.
 """
 
 from __future__ import annotations
@@ -48,12 +50,18 @@ class Part:
     lengths: npt.NDArray[Any]
 
     def joints(self, row: int) -> npt.NDArray[Any]:
-        """One clip `(C, T, V, M)`, read and not mapped: a file that shrinks meanwhile is an error and no crash."""
+        """One clip `(C, T, V, M)`, read and not mapped: a file that shrinks meanwhile is an error and no
+        crash.
+        """
         count = math.prod(self.shape[1:])
         try:
-            numbers = np.fromfile(self.path, self.dtype, count, offset=self.offset + row * count * self.dtype.itemsize)
+            numbers = np.fromfile(
+                self.path, self.dtype, count, offset=self.offset + row * count * self.dtype.itemsize
+            )
         except OSError as error:
-            raise problem(self.path, f"row {row}", f"it cannot be read ({error.strerror})", "fetch it again") from None
+            raise problem(
+                self.path, f"row {row}", f"it cannot be read ({error.strerror})", "fetch it again"
+            ) from None
         if numbers.size != count:
             raise problem(self.path, f"row {row}", "the file ends within it", "fetch it again")
         return numbers.reshape(self.shape[1:])
@@ -68,10 +76,14 @@ def _class_names(clips: Sequence[Any], classes: int) -> tuple[str, ...] | None:
 
 @dataclass
 class AuthorsReader:
-    """Folders such as `NTU-RGB-D-60-AGCN/xsub` with a trio for `train` and one for `val`; the folder names the split."""
+    """Folders such as `NTU-RGB-D-60-AGCN/xsub` with a trio for `train` and one for `val`; the folder names
+    the split.
+    """
 
     name: str = "authors"
-    description: str = "the HaLP / ISC / CMD authors' preprocessed trio: *_data_joint.npy, *_label.pkl, *_num_frame.npy"
+    description: str = (
+        "the HaLP / ISC / CMD authors' preprocessed trio: *_data_joint.npy, *_label.pkl, *_num_frame.npy"
+    )
 
     def sniff(self, path: Path) -> bool:
         return first_file(path, _DATA) is not None
@@ -91,13 +103,16 @@ class AuthorsReader:
         return Info(KINECT_V2, persons, names or tuple(map(str, range(classes))), splits, applied=AUTHORS)
 
     def items(self, path: Path) -> Iterable[Item]:
-        return [Item(file, start) for file in _files(path) for start in range(0, len(_trio(file).names), _ROWS)]
+        return [
+            Item(file, start) for file in _files(path) for start in range(0, len(_trio(file).names), _ROWS)
+        ]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         part = _trio(item.path)
         names = enumerate(part.names[item.key : item.key + _ROWS], start=item.key)
         return [
-            clip_or_dropped(name if isinstance(name, str) else f"row {row}", _row, part, row) for row, name in names
+            clip_or_dropped(name if isinstance(name, str) else f"row {row}", _row, part, row)
+            for row, name in names
         ]
 
 
@@ -106,7 +121,9 @@ def _row(part: Part, row: int) -> Clip:
     name = safe_name(part.names[row], path, where).removesuffix(".skeleton")
     length = int(part.lengths[row])
     if not 0 < length <= part.shape[2]:
-        raise problem(path, where, f"a true length of {length} in {part.shape[2]} frames", "leave this clip out")
+        raise problem(
+            path, where, f"a true length of {length} in {part.shape[2]} frames", "leave this clip out"
+        )
     frames = coordinates(part.joints(row)[:, :length].transpose(1, 3, 2, 0), path, where)
     label = whole_number(part.labels[row], path, where)
     clip = Clip(frames, name, label, **sample_facts(name))
@@ -119,7 +136,9 @@ def _files(path: Path) -> list[Path]:
     files = find_files(path, _DATA)
     folders = sorted({str(file.parent.name) for file in files})
     if len({file.parent for file in files}) > 1:
-        raise problem(path, "", f"several preparations are in it ({', '.join(folders)})", "name one of these folders")
+        raise problem(
+            path, "", f"several preparations are in it ({', '.join(folders)})", "name one of these folders"
+        )
     return files
 
 
@@ -137,17 +156,36 @@ def _trio(path: Path) -> Part:
 @remembered(4)
 def _checked_trio(path: Path, label_path: Path, frames_path: Path) -> Part:
     joints, lengths = load_npy(path), load_npy(frames_path)
-    sound = joints.ndim == 5 and joints.shape[1] == 3 and joints.shape[3] == len(KINECT_V2) and joints.shape[4] > 0
-    if not sound or joints.dtype.kind != "f" or not joints.flags.c_contiguous or not isinstance(joints, np.memmap):
+    sound = (
+        joints.ndim == 5
+        and joints.shape[1] == 3
+        and joints.shape[3] == len(KINECT_V2)
+        and joints.shape[4] > 0
+    )
+    if (
+        not sound
+        or joints.dtype.kind != "f"
+        or not joints.flags.c_contiguous
+        or not isinstance(joints, np.memmap)
+    ):
         fault = f"it is {joints.dtype} in shape {joints.shape}"
         raise problem(path, "", fault, "it must be (clips, 3, frames, 25, persons)")
     content = load_pickle(label_path)
-    pair = [part.tolist() if isinstance(part, np.ndarray) else part for part in content] if _is_list(content) else []
+    pair = (
+        [part.tolist() if isinstance(part, np.ndarray) else part for part in content]
+        if _is_list(content)
+        else []
+    )
     if len(pair) != 2 or not all(map(_is_list, pair)):
         raise problem(label_path, "", "it is not a pair of names and labels", "fetch or write it again")
     names, labels = pair
     sizes = {"joints": len(joints), "names": len(names), "labels": len(labels), "lengths": lengths.size}
-    if len(set(sizes.values())) != 1 or lengths.ndim != 1 or lengths.dtype.kind not in "iuf" or not len(joints):
+    if (
+        len(set(sizes.values())) != 1
+        or lengths.ndim != 1
+        or lengths.dtype.kind not in "iuf"
+        or not len(joints)
+    ):
         fault = ", ".join(f"{count} {kind}" for kind, count in sizes.items())
         remedy = "take all three files from one preparation"
         raise problem(path, "", f"its trio does not fit together ({fault})", remedy)
@@ -193,7 +231,9 @@ class PysklReader:
     def sniff(self, path: Path) -> bool:
         file = first_file(path, *_SUFFIXES)
         start = head(file) if file is not None else b""
-        return b"frame_dir" in start or b"annotations" in start or (b"split" in start and start[:1] == b"\x80")
+        return (
+            b"frame_dir" in start or b"annotations" in start or (b"split" in start and start[:1] == b"\x80")
+        )
 
     def info(self, path: Path) -> Info:
         data = _load(only_file(path, *_SUFFIXES))
@@ -246,7 +286,10 @@ def _annotation(data: Annotations, entry: Any, where: str) -> Clip:
         frames, repairs = mask_low_scores(frames, np.asarray(scores).transpose(1, 0, 2), 0.0)
     label = whole_number(entry.get("label", -1), path, f"{where}, key 'label'")
     clip = Clip(frames, name, label, repairs=repairs, **sample_facts(name))
-    clip.extra = {**{f"split {split}": parts.get(name, -1) for split, parts in data.parts.items()}, **clip.extra}
+    clip.extra = {
+        **{f"split {split}": parts.get(name, -1) for split, parts in data.parts.items()},
+        **clip.extra,
+    }
     return clip
 
 
@@ -256,9 +299,13 @@ def _load(path: Path) -> Annotations:
     split = content.get("split", {}) if isinstance(content, dict) else {}
     clips = content.get("annotations") if isinstance(content, dict) else content
     if not isinstance(clips, list) or not clips or not isinstance(split, dict):
-        raise problem(path, "", "it has no list of annotations", "check that this is a PYSKL or MMAction2 file")
+        raise problem(
+            path, "", "it has no list of annotations", "check that this is a PYSKL or MMAction2 file"
+        )
     shapes = [
-        clip["keypoint"].shape for clip in clips if isinstance(clip, dict) and hasattr(clip.get("keypoint"), "shape")
+        clip["keypoint"].shape
+        for clip in clips
+        if isinstance(clip, dict) and hasattr(clip.get("keypoint"), "shape")
     ]
     shapes = [shape for shape in shapes if len(shape) == 4 and 0 not in shape]
     if not shapes:
@@ -272,7 +319,9 @@ def _topology(path: Path, joints: int, dimensions: int) -> Topology:
     if (joints, dimensions) not in _LAYOUTS:
         known = ", ".join(sorted({f"{len(get_topology(name))}" for name in list_topologies()}, key=int))
         fault = f"{joints} joints with {dimensions} coordinates are not a known layout"
-        raise problem(path, "key 'keypoint'", fault, f"known layouts have {known} joints; read it as arrays instead")
+        raise problem(
+            path, "key 'keypoint'", fault, f"known layouts have {known} joints; read it as arrays instead"
+        )
     return get_topology(_LAYOUTS[joints, dimensions])
 
 

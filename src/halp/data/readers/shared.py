@@ -1,7 +1,7 @@
 """What readers share: items and their names, and the base of readers with one recording per file.
 
-A reader of one recording per file says how its files look and how one is loaded; the rest (topology of the whole source, persons,
-scores, missing joints) is the same for all of them.
+A reader of one recording per file says how its files look and how one is loaded; the rest (topology of the
+whole source, persons, scores, missing joints) is the same for all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item
 from halp.data.source_files import find_files, walk
-from halp.data.text_files import Floats, checked_scores, coordinates, drop_if_empty, mask_low_scores, problem, shown
+from halp.data.text_files import (
+    Floats,
+    checked_scores,
+    coordinates,
+    drop_if_empty,
+    mask_low_scores,
+    problem,
+    shown,
+)
 from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
 
 
@@ -29,8 +37,9 @@ from halp.skeleton import Topology, canonical_joints, get_topology, list_topolog
 class Entry:
     """The key of an item: the clip's name, the topology of the whole source and the files of a longer run.
 
-    `classes` are the class names of the whole source, for files that name their classes themselves. `place` is the folder
-    that the recording lies in, where that is not the one of its file: a recording may be a folder itself.
+    `classes` are the class names of the whole source, for files that name their classes themselves. `place`
+    is the folder that the recording lies in, where that is not the one of its file: a recording may be a
+    folder itself.
     """
 
     name: str
@@ -55,13 +64,17 @@ def clip_name(path: Path, root: Path) -> str:
 
 
 def class_folder(item: Item, root: Path) -> str:
-    """The folder directly below the source that a recording lies in; empty if it lies in the source itself."""
+    """The folder directly below the source that a recording lies in; empty if it lies in the source
+    itself.
+    """
     place = item.key.place if isinstance(item.key, Entry) and item.key.place is not None else item.path.parent
     return next(iter(place.relative_to(root).parts), "") if place.is_relative_to(root) else ""
 
 
 def class_folders(items: Sequence[Item], root: Path) -> tuple[str, ...]:
-    """Names of the classes: the folders directly below the source, when every recording lies in one of them."""
+    """Names of the classes: the folders directly below the source, when every recording lies in one of
+    them.
+    """
     folders = {class_folder(item, root) for item in items} if root.is_dir() else {""}
     return () if "" in folders else tuple(sorted(folders))
 
@@ -82,7 +95,8 @@ def only_file(path: Path, *suffixes: str, remedy: str = "name the one to prepare
 
 
 def find_layout(joints: Sequence[str], dimensions: int, name: str = "custom") -> tuple[Topology, list[int]]:
-    """The topology with these joints, in any spelling and order, and where each of its joints stands among them.
+    """The topology with these joints, in any spelling and order, and where each of its joints stands among
+    them.
 
     A known one where it has just these joints, otherwise one made for them.
     """
@@ -127,13 +141,15 @@ _LOOKED_AT = 20
 _FASTEST = 10_000
 #: From z up to y up, keeping left and right.
 Z_UP = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
-#: From a camera's axes (x to its right, y down, z away) to y up with the left side at the smaller x, as in the Kinect sets.
+#: From a camera's axes (x to its right, y down, z away) to y up with the left side at the smaller x, as in
+#: the Kinect sets.
 CAMERA = np.diag([-1.0, -1.0, 1.0])
 
 
 @dataclass
 class Poses:
-    """What one file holds: frames `(T, P, V, C)` with NaN for missing joints, scores `(T, P, V)`, frames per second.
+    """What one file holds: frames `(T, P, V, C)` with NaN for missing joints, scores `(T, P, V)`, frames per
+    second.
 
     `runs` are class, first frame and the frame after the last, where a file names the class of every frame.
     """
@@ -152,12 +168,16 @@ class Poses:
             self.fps = -1.0
 
     def layout(self, path: Path) -> Topology:
-        """The topology of the file: a known one where the joints are those of one, otherwise one made for it."""
+        """The topology of the file: a known one where the joints are those of one, otherwise one made for
+        it.
+        """
         if self.topology is not None:
             return self.topology
         names = canonical_joints([joint.strip() for joint in self.joints])
         if not names or len(names) > MOST_JOINTS or not all(name and name.isprintable() for name in names):
-            raise problem(path, "", f"it has {len(names)} joints or one without a usable name", "name all joints")
+            raise problem(
+                path, "", f"it has {len(names)} joints or one without a usable name", "name all joints"
+            )
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise problem(path, "", f"joint {shown(twice)} comes twice", "rename one of the two")
@@ -251,7 +271,9 @@ class PoseFileReader(abc.ABC):
         return frames, repairs
 
     def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
-        """Topology and persons of the first file that can be read; the error of the first one where none can."""
+        """Topology and persons of the first file that can be read; the error of the first one where none
+        can.
+        """
         first_error: InputError | None = None
         for path in files[:1000]:
             try:
@@ -272,10 +294,14 @@ class PeopleFileReader(PoseFileReader):
 
 
 def _reordered(frames: Frames, layout: Topology, target: Topology, path: Path) -> Frames:
-    """Frames with the joints of the first file, whatever their order in this one; a joint that is not there is an error."""
+    """Frames with the joints of the first file, whatever their order in this one; a joint that is not there
+    is an error.
+    """
     missing = [joint for joint in target.joints if joint not in layout.joints]
     if missing or layout.dimensions != target.dimensions:
-        fault = f"no joint {', '.join(missing[:5])}" if missing else f"{layout.dimensions} coordinates per joint"
+        fault = (
+            f"no joint {', '.join(missing[:5])}" if missing else f"{layout.dimensions} coordinates per joint"
+        )
         remedy = "prepare files of another layout on their own"
         raise problem(path, "", f"it has {fault}, unlike the first file", remedy)
     return frames[:, :, [layout.index(joint) for joint in target.joints]]

@@ -1,7 +1,9 @@
-"""Key points tracked over a video: DeepLabCut (`.csv`, `.h5`), SLEAP (`.h5`, `.csv`) and the `movement` package (netCDF).
+"""Key points tracked over a video: DeepLabCut (`.csv`, `.h5`), SLEAP (`.h5`, `.csv`) and the `movement`
+package (netCDF).
 
-DeepLabCut writes CSV files with three or four header lines or, by pandas, HDF5 tables; SLEAP exports analysis files with `tracks`
-and `node_names`, or `track, frame_idx, nose.x, …`; movement has `position` over time, space, keypoints and individuals.
+DeepLabCut writes CSV files with three or four header lines or, by pandas, HDF5 tables; SLEAP exports analysis
+files with `tracks` and `node_names`, or `track, frame_idx, nose.x, …`; movement has `position` over time,
+space, keypoints and individuals.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ Columns = list[tuple[str, str, str]]
 
 
 class DeepLabCutReader(PeopleFileReader):
-    """One file per video; joints with a likelihood below `min_score` are missing, at most `persons` individuals are kept.
+    """One file per video; joints with a likelihood below `min_score` are missing, at most `persons`
+    individuals are kept.
 
     Where a video has an `.h5` and a `.csv` file, which hold the same, the CSV file is read.
     """
@@ -52,13 +55,17 @@ class DeepLabCutReader(PeopleFileReader):
     def looks_right(self, path: Path) -> bool:
         if path.suffix.lower() == ".csv":
             lines = head(path, 65536).removeprefix(b"\xef\xbb\xbf").split(b"\n")[:4]
-            return _FIRST.match(lines[0]) is not None and any(line.lower().startswith(b"coords") for line in lines)
+            return _FIRST.match(lines[0]) is not None and any(
+                line.lower().startswith(b"coords") for line in lines
+            )
         return any(name.endswith(("/table", "/block0_values")) for name in object_names(path))
 
     def files(self, path: Path) -> list[Path]:
         results = find_files(path, *self.suffixes)
         tables = {file.with_suffix("") for file in results if file.suffix.lower() == ".csv"}
-        return [file for file in results if file.suffix.lower() == ".csv" or file.with_suffix("") not in tables]
+        return [
+            file for file in results if file.suffix.lower() == ".csv" or file.with_suffix("") not in tables
+        ]
 
     def load(self, path: Path) -> Poses:
         columns, values = _from_headed_csv(path) if path.suffix.lower() == ".csv" else _from_pandas(path)
@@ -76,7 +83,8 @@ def _from_headed_csv(path: Path) -> tuple[Columns, Floats]:
     body = rows[len(top) :]
     if not body:
         raise problem(path, "", "there is no frame below the header")
-    # Labelled frames have two or three columns of file names before the coordinates; tracking results have the frame number.
+    # Labelled frames have two or three columns of file names before the coordinates; tracking results have
+    # the frame number.
     first = next((place for place, cell in enumerate(top[-1]) if place and cell), 1)
     values = np.full((len(body), len(top[0]) - first), np.nan)
     for at, (line, row) in enumerate(zip(lines[len(top) :], body)):
@@ -91,13 +99,17 @@ def _from_headed_csv(path: Path) -> tuple[Columns, Floats]:
 def _from_pandas(path: Path) -> tuple[Columns, Floats]:
     """The same from a table that pandas wrote, in its `table` or its `fixed` layout."""
     content = read_hdf5(path, ("*/table", "*/block0_values", "*/block0_items_l*"))
-    name = next((name for name in content.numbers if name.endswith(("/table/values_block_0", "/block0_values"))), None)
+    name = next(
+        (name for name in content.numbers if name.endswith(("/table/values_block_0", "/block0_values"))), None
+    )
     if name is None:
         fault = "it holds no table that pandas wrote"
         raise problem(path, "", fault, "check that DeepLabCut wrote this file, or use its .csv file")
     group, _, kind = name.rpartition("/")
     # the names of the columns are a pickled list of tuples, of which the loader knows plain data only
-    text = content.attributes.get(group, {}).get("values_block_0_kind", "") if kind == "values_block_0" else ""
+    text = (
+        content.attributes.get(group, {}).get("values_block_0_kind", "") if kind == "values_block_0" else ""
+    )
     headers = load_pickle(path, text.encode("latin-1")) if text else _levels(content, group)
     sound = isinstance(headers, list) and headers and all(isinstance(header, tuple) for header in headers)
     if not sound or len({len(header) for header in headers}) != 1 or len(headers[0]) not in (3, 4):
@@ -107,11 +119,15 @@ def _from_pandas(path: Path) -> tuple[Columns, Floats]:
         fault = f"its table of shape {values.shape} does not fit {len(headers)} columns"
         raise problem(path, "", fault, "write it again")
     people = [str(header[-3]) if len(header) == 4 else "" for header in headers]
-    return [(person, str(header[-2]), str(header[-1])) for person, header in zip(people, headers)], as_floats(values)
+    return [(person, str(header[-2]), str(header[-1])) for person, header in zip(people, headers)], as_floats(
+        values
+    )
 
 
 def _levels(content: Content, group: str) -> list[tuple[str, ...]]:
-    """Column headers of pandas' fixed layout: names of each level, and which of them a column has; empty where damaged."""
+    """Column headers of pandas' fixed layout: names of each level, and which of them a column has; empty
+    where damaged.
+    """
     parts: list[list[str]] = []
     for level in range(4):
         names = content.texts.get(f"{group}/block0_items_level{level}")
@@ -149,7 +165,9 @@ def _by_column(columns: Columns, values: Floats, path: Path) -> Poses:
     return Poses(joints, frames, scores if np.isfinite(scores).any() else None)
 
 
-register_reader(DeepLabCutReader("deeplabcut", "DeepLabCut tracking results: .csv or .h5 (also of Lightning Pose)"))
+register_reader(
+    DeepLabCutReader("deeplabcut", "DeepLabCut tracking results: .csv or .h5 (also of Lightning Pose)")
+)
 
 
 _CELL = re.compile(r"(?P<joint>.+)\.(?P<axis>x|y|score)")
@@ -185,7 +203,11 @@ def _from_analysis(path: Path) -> Poses:
         raise problem(path, "array 'tracks'", fault, "export it from SLEAP as an analysis file")
     scores = content.numbers.get("point_scores")
     if scores is not None:
-        scores = as_floats(scores).transpose(2, 0, 1) if scores.shape == (persons, nodes, tracks.shape[3]) else None
+        scores = (
+            as_floats(scores).transpose(2, 0, 1)
+            if scores.shape == (persons, nodes, tracks.shape[3])
+            else None
+        )
     edges = content.numbers.get("edge_inds")
     sound = edges is not None and edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in "iu"
     bones = edges.tolist() if edges is not None and sound else ()
@@ -198,7 +220,9 @@ def _from_instances(table: Table) -> Poses:
     cells = {name: match for name in table.columns if (match := _CELL.fullmatch(name))}
     joints = list(dict.fromkeys(match["joint"] for match in cells.values() if match["joint"] != "instance"))
     if "frame_idx" not in table.columns or not joints:
-        raise problem(path, "line 1", "there is no frame_idx or no joint", "export it from SLEAP as an analysis CSV")
+        raise problem(
+            path, "line 1", "there is no frame_idx or no joint", "export it from SLEAP as an analysis CSV"
+        )
     for joint in joints:
         if f"{joint}.x" not in cells or f"{joint}.y" not in cells:
             raise problem(path, "line 1", f"joint {shown(joint)} has no x or no y", "export all coordinates")
@@ -207,7 +231,9 @@ def _from_instances(table: Table) -> Poses:
     first, last = int(numbers.min()), int(numbers.max())
     shape = (last - first + 1, max(persons) + 1, len(joints))
     if np.prod(shape, dtype=float) > MOST_CELLS or last - first >= 1000 * len(table):
-        raise problem(path, "column 'frame_idx'", f"frames go from {first} to {last}", "correct the frame numbers")
+        raise problem(
+            path, "column 'frame_idx'", f"frames go from {first} to {last}", "correct the frame numbers"
+        )
     values = np.full((*shape, 3), np.nan)
     for at, joint in enumerate(joints):
         for axis, name in enumerate((f"{joint}.x", f"{joint}.y", f"{joint}.score")):
@@ -218,7 +244,9 @@ def _from_instances(table: Table) -> Poses:
 
 
 def _places(table: Table, frames: Sequence[int]) -> list[int]:
-    """Which person a row is of; without tracking the instances of a frame take the places one after the other."""
+    """Which person a row is of; without tracking the instances of a frame take the places one after the
+    other.
+    """
     people: dict[str, int] = {}
     taken: dict[tuple[int, int], None] = {}
     for row, (name, frame) in enumerate(zip(table.columns.get("track", ("",) * len(table)), frames)):
@@ -226,8 +254,14 @@ def _places(table: Table, frames: Sequence[int]) -> list[int]:
         while not name and (frame, place) in taken:
             place += 1
         if (frame, place) in taken or place >= MOST_PERSONS:
-            fault = f"track {shown(name)} comes twice in frame {frame}" if name else "a frame has too many instances"
-            raise problem(table.path, f"line {table.lines[row]}", fault, "keep one row for each track and frame")
+            fault = (
+                f"track {shown(name)} comes twice in frame {frame}"
+                if name
+                else "a frame has too many instances"
+            )
+            raise problem(
+                table.path, f"line {table.lines[row]}", fault, "keep one row for each track and frame"
+            )
         taken[frame, place] = None
     return [place for _, place in taken]
 
@@ -260,11 +294,16 @@ class MovementReader(PeopleFileReader):
             fault = "keypoints, space or individuals are missing"
             raise problem(path, "", fault, "save it with movement's save_dataset")
         fitting = (
-            axes for axes in _ORDERS if all(sizes.get(axis, size) == size for axis, size in zip(axes, position.shape))
+            axes
+            for axes in _ORDERS
+            if all(sizes.get(axis, size) == size for axis, size in zip(axes, position.shape))
         )
         order = next(fitting, None)
         if order is None:
-            fault = f"its shape {position.shape} does not fit {len(joints)} keypoints of {len(people)} individuals"
+            fault = (
+                f"its shape {position.shape} does not fit {len(joints)} keypoints of {len(people)}"
+                " individuals"
+            )
             raise problem(path, "array 'position'", fault, "save it with movement's save_dataset")
         frames = position.transpose([order.index(axis) for axis in "tpvc"])
         scores = content.numbers.get("confidence")

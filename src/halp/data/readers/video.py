@@ -1,4 +1,6 @@
-"""Videos: people are found and followed (`halp.video`), a clip per person, in space (metres) or in the image (pixels)."""
+"""Videos: people are found and followed (`halp.video`), a clip per person, in space (metres) or in the image
+(pixels).
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,25 @@ from halp.video.people import Person, choose_people, describe_people, find_peopl
 from halp.video.pose_model import describe_pose_model, find_pose_model, pose_topology
 from halp.video.quality import FASTEST, unsure_joints
 
-_POSES = (".json", ".jsonl", ".csv", ".npy", ".npz", ".h5", ".nc", ".bvh", ".c3d", ".trc", ".mvnx", ".txt", ".pkl")
+_POSES = (
+    ".json",
+    ".jsonl",
+    ".csv",
+    ".npy",
+    ".npz",
+    ".h5",
+    ".nc",
+    ".bvh",
+    ".c3d",
+    ".trc",
+    ".mvnx",
+    ".txt",
+    ".pkl",
+)
 REPRESENTATIONS = ("auto", "world", "image")
-LONGEST_HOLD = 0.5  # seconds that a pose stands for moments without a frame of their own; beyond, the moment is missing
+LONGEST_HOLD = (
+    0.5  # seconds that a pose stands for moments without a frame of their own; beyond, the moment is missing
+)
 MOST_FRAMES = 3_000_000  # of a clip: 27 hours at 30 per second
 
 
@@ -38,13 +56,14 @@ MOST_FRAMES = 3_000_000  # of a clip: 27 hours at 30 per second
 class VideoReader(PeopleFileReader):
     """Videos of any kind that PyAV reads: a clip per person, with the frame rate of the video.
 
-    Everybody is followed through the whole video. Where several people are seen, each is a recording of his or her own,
-    called `NAME#1`, `NAME#2`, …, longest seen first; `person` chooses (all, longest, largest, left, right, or a number), and
+    Everybody is followed through the whole video. Where several people are seen, each is a recording of his
+    or her own, called `NAME#1`, `NAME#2`, …, longest seen first; `person` chooses (all, longest, largest,
+    left, right, or a number), and
     `together` puts them into one clip. At most `persons` are followed at a time.
 
-    `landmarks = world` gives places in metres from the hips, y up, as the estimator guesses them; `image` pixels of the
-    frame; `auto` what the encoder reads, else `world`. Joints less visible than `min_score`, and joints that jump away and
-    back within three frames, are missing.
+    `landmarks = world` gives places in metres from the hips, y up, as the estimator guesses them; `image`
+    pixels of the frame; `auto` what the encoder reads, else `world`. Joints less visible than `min_score`,
+    and joints that jump away and back within three frames, are missing.
     """
 
     persons: int = limited(6, **PERSONS)
@@ -57,7 +76,11 @@ class VideoReader(PeopleFileReader):
 
     def for_dimensions(self, dimensions: int) -> VideoReader:
         """The reader of places in space for encoders of 3D poses, of pixels for those of 2D."""
-        return self if self.landmarks != "auto" else replace(self, landmarks="world" if dimensions == 3 else "image")
+        return (
+            self
+            if self.landmarks != "auto"
+            else replace(self, landmarks="world" if dimensions == 3 else "image")
+        )
 
     def looks_right(self, path: Path) -> bool:
         return True
@@ -111,16 +134,25 @@ class VideoReader(PeopleFileReader):
         for sentence in repairs:
             warnings.warn(f"'{path.name}': {sentence}", stacklevel=2)
         even = np.where((rows >= 0)[:, None, None, None], frames[rows], np.float32(0))
-        return Poses(topology.joints, even, fps=film.fps, topology=topology, repairs=repairs), people, reported
+        return (
+            Poses(topology.joints, even, fps=film.fps, topology=topology, repairs=repairs),
+            people,
+            reported,
+        )
 
     def people(self, path: Path) -> tuple[list[Person], FilmLandmarks]:
         """Everybody who is seen in a video, and the landmarks of all frames."""
         film = film_landmarks(path, find_pose_model(self.pose_model), self.persons)
         if len(film.times) < 2:
-            raise problem(path, "", "it has a single frame, which shows no movement", "remove it from the source")
+            raise problem(
+                path, "", "it has a single frame, which shows no movement", "remove it from the source"
+            )
         if not film.people.any():
             width, height = film.size
-            fault = f"the pose estimator found no person in any of its {len(film.times)} frames of {width} × {height} pixels"
+            fault = (
+                f"the pose estimator found no person in any of its {len(film.times)} frames of {width} ×"
+                f" {height} pixels"
+            )
             raise problem(path, "", fault, "crop it to the people, or film them closer or in better light")
         return find_people(film), film
 
@@ -130,7 +162,9 @@ class VideoReader(PeopleFileReader):
         """Joints `(T, P, V, C)` of people, zeros where missing or unsure, and what is unsure in words."""
         world = topology.dimensions == 3
         turned = np.array([-1, -1, 1], dtype=np.float32)
-        frames = np.zeros((len(film.times), len(people), len(topology), topology.dimensions), dtype=np.float32)
+        frames = np.zeros(
+            (len(film.times), len(people), len(topology), topology.dimensions), dtype=np.float32
+        )
         for place, one in enumerate(people):
             joints = film.world[one.rows, :, :3] * turned if world else film.image[one.rows, :, :2]
             sure = film.image[one.rows, :, 3:] >= self.min_score
@@ -146,12 +180,16 @@ class VideoReader(PeopleFileReader):
             "turn too fast": int((fast & ~jumps).sum()),
         }
         told = [f"{count / positions:.1%} {why}" for why, count in shares.items() if count]
-        repairs: tuple[str, ...] = (f"joint positions that are unsure are missing: {', '.join(told)}",) if told else ()
+        repairs: tuple[str, ...] = (
+            (f"joint positions that are unsure are missing: {', '.join(told)}",) if told else ()
+        )
         if worst is not None:
             moment = film.times[worst.frame]
             repairs += (
-                f"a limb seems to turn by {worst.speed:,.0f} degrees per second ({worst.joint} at {moment:.2f} s): beyond "
-                f"{FASTEST:,.0f} it is taken for a tracking error",
+                (
+                    f"a limb seems to turn by {worst.speed:,.0f} degrees per second ({worst.joint} at"
+                    f" {moment:.2f} s): beyond {FASTEST:,.0f} it is taken for a tracking error"
+                ),
             )
         return kept, repairs
 
@@ -164,11 +202,16 @@ def video_reader(reading: Reading) -> VideoReader:
     return reader
 
 
-def overlay_film(film: Path, spans: Mapping[str, Sequence[Span]], out: Path, reading: Reading | None = None) -> Path:
-    """The video with everybody's skeleton, name and the labels of each; its landmarks are in the cache once it was read."""
+def overlay_film(
+    film: Path, spans: Mapping[str, Sequence[Span]], out: Path, reading: Reading | None = None
+) -> Path:
+    """The video with everybody's skeleton, name and the labels of each; its landmarks are in the cache once
+    it was read.
+    """
     if film.suffix.lower() not in SUFFIXES or not film.is_file():
         raise InputError(
-            f"--video draws into a video, and '{film}' is not one; give one {', '.join(SUFFIXES)} file as source"
+            f"--video draws into a video, and '{film}' is not one; give one {', '.join(SUFFIXES)} file as"
+            " source"
         )
     people, landmarks = video_reader(reading or Reading()).people(film)
     named = {one.number: spans.get(person_recording(film.stem, one.number), ()) for one in people}
@@ -178,7 +221,8 @@ def overlay_film(film: Path, spans: Mapping[str, Sequence[Span]], out: Path, rea
 
 
 def even_times(times: npt.NDArray[np.float64], fps: float) -> npt.NDArray[np.int64]:
-    """For every moment k / fps the frame that is nearest in time; -1 where the nearest is more than half a second away.
+    """For every moment k / fps the frame that is nearest in time; -1 where the nearest is more than half a
+    second away.
 
     >>> even_times(np.array([0.0, 0.1, 0.2, 0.5]), 10.0).tolist()
     [0, 1, 2, 2, 3, 3]

@@ -1,4 +1,6 @@
-"""What an encoder sees: its features of test clips laid out on a plane, and the training clips nearest to some of them."""
+"""What an encoder sees: its features of test clips laid out on a plane, and the training clips nearest to
+some of them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class EmbeddedSplit:
 def embed_split(
     encoder: PretrainedEncoder, store: Store, split: str, *, most: int = 900, queries: int = 12, k: int = 3
 ) -> EmbeddedSplit:
-    """Embed a store and map at most `most` of the test clips of a split, with the k nearest training clips of `queries`."""
+    """Embed a store and map at most `most` of the test clips of a split, with the k nearest training clips of
+    `queries`.
+    """
     features = embed(encoder, store, progress=False)
     train, test = store.split(split)
     shown = np.sort(np.random.default_rng(0).permutation(test)[:most])
@@ -42,9 +46,11 @@ def embed_split(
 
 
 def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0) -> npt.NDArray[np.float64]:
-    """Vectors `(N, F)` → places `(N, 2)` by principal components (`"pca"`, distances), t-SNE (`"tsne"`, neighbourhoods) or UMAP.
+    """Vectors `(N, F)` → places `(N, 2)` by principal components (`"pca"`, distances), t-SNE (`"tsne"`,
+    neighbourhoods) or UMAP.
 
-    The same vectors and seed give the same map. Fewer than six vectors have no neighbourhoods and are laid out by `"pca"`.
+    The same vectors and seed give the same map. Fewer than six vectors have no neighbourhoods and are laid
+    out by `"pca"`.
     `"umap"` needs the package umap-learn.
     """
     check_choice("embedding map", method, ("pca", "tsne", "umap"))
@@ -52,7 +58,9 @@ def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0
     if x.ndim != 2:
         raise InputError(f"an embedding map needs vectors (N, F), not an array of shape {x.shape}")
     if not np.isfinite(x).all():
-        raise InputError(f"vector {np.argwhere(~np.isfinite(x))[0][0]} has a value that is not finite; leave it out")
+        raise InputError(
+            f"vector {np.argwhere(~np.isfinite(x))[0][0]} has a value that is not finite; leave it out"
+        )
     if not x.size:
         return np.zeros((len(x), 2))
     principal = _principal(x)
@@ -70,14 +78,21 @@ def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0
     if method == "umap":
         return _umap(flat, init * 1e5, seed)
     tsne = TSNE(
-        2, perplexity=perplexity, init=init.astype(np.float32), random_state=seed, learning_rate="auto", n_jobs=1
+        2,
+        perplexity=perplexity,
+        init=init.astype(np.float32),
+        random_state=seed,
+        learning_rate="auto",
+        n_jobs=1,
     )
     # One thread: sums over several are rounded differently from one number of cores to another.
     with threadpool_limits(1):
         return np.asarray(tsne.fit_transform(flat), dtype=np.float64)
 
 
-def _umap(vectors: npt.NDArray[np.float64], init: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
+def _umap(
+    vectors: npt.NDArray[np.float64], init: npt.NDArray[np.float64], seed: int
+) -> npt.NDArray[np.float64]:
     """UMAP from a given start, on one thread."""
     import torch
 
@@ -89,9 +104,13 @@ def _umap(vectors: npt.NDArray[np.float64], init: npt.NDArray[np.float64], seed:
         umap = UMAP(n_neighbors=min(15, len(vectors) - 1), init=init, random_state=seed, n_jobs=1)
         return np.asarray(umap.fit_transform(vectors), dtype=np.float64)
     except ImportError as error:
-        raise InputError(f"this map needs {error.name}; install it with `pip install 'halp-motion[umap]'`") from error
+        raise InputError(
+            f"this map needs {error.name}; install it with `pip install 'halp-motion[umap]'`"
+        ) from error
     finally:
-        torch.set_num_threads(threads)  # numba sets it to all cores, and sums would be rounded differently from then on
+        torch.set_num_threads(
+            threads
+        )  # numba sets it to all cores, and sums would be rounded differently from then on
 
 
 def principal_places(
@@ -108,7 +127,8 @@ def principal_places(
         rows = np.sort(np.random.default_rng(seed).permutation(len(vectors))[:sample])
     x = np.asarray(vectors[rows], dtype=np.float32)
     mean = x.mean(axis=0)
-    # the smaller side is decomposed, its largest values alone: X^T X = V S² V^T, or X X^T = U S² U^T with axes X^T U / S
+    # the smaller side is decomposed, its largest values alone: X^T X = V S² V^T, or X X^T = U S² U^T with
+    # axes X^T U / S
     wide = x.shape[1] > len(x)
     square = (x - mean) @ (x - mean).T if wide else (x - mean).T @ (x - mean)
     values, sides = eigh(square, subset_by_index=(max(0, len(square) - count), len(square) - 1))
@@ -118,12 +138,17 @@ def principal_places(
     axes *= np.where(np.take_along_axis(axes, np.abs(axes).argmax(0)[None], 0) < 0, -1.0, 1.0)
     if not axes.shape[1]:
         return np.zeros((len(vectors), 2), dtype=np.float32)
-    blocks = [(np.asarray(vectors[i : i + 8192], dtype=np.float32) - mean) @ axes for i in range(0, len(vectors), 8192)]
+    blocks = [
+        (np.asarray(vectors[i : i + 8192], dtype=np.float32) - mean) @ axes
+        for i in range(0, len(vectors), 8192)
+    ]
     return np.concatenate(blocks).astype(np.float32)
 
 
 def _principal(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Coordinates along the principal axes, largest variance first; the largest loading of each axis is positive."""
+    """Coordinates along the principal axes, largest variance first; the largest loading of each axis is
+    positive.
+    """
     centred = x - x.mean(axis=0)
     left, sizes, right = np.linalg.svd(centred, full_matrices=False)
     signs = np.sign(np.take_along_axis(right, np.abs(right).argmax(axis=1)[:, None], axis=1))[:, 0]

@@ -1,4 +1,6 @@
-"""Intervals that take in what varies: seeds of training, label draws within each seed, and the people who are tested."""
+"""Intervals that take in what varies: seeds of training, label draws within each seed, and the people who are
+tested.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,9 @@ def resampled_means(
 ) -> Floats:
     """Means of values `(seeds, draws, clips)` when seeds, draws and people are drawn again: `(resamples,)`.
 
-    Seeds are drawn with replacement, draws with replacement within every drawn seed, and people `(clips,)` with replacement
-    once for all seeds and draws, with all their clips; without `people` every clip is a person. What exists once does not
+    Seeds are drawn with replacement, draws with replacement within every drawn seed, and people `(clips,)`
+    with replacement once for all seeds and draws, with all their clips; without `people` every clip is a
+    person. What exists once does not
     vary: with one seed the interval is about that seed alone.
     """
     values = np.asarray(values, dtype=np.float64)
@@ -74,7 +77,8 @@ def interval(mean: float, resampled: Floats, *, level: float = 0.95) -> Interval
 def hierarchical_interval(
     values: npt.NDArray[Any], people: npt.NDArray[Any] | None = None, *, level: float = 0.95, **how: Any
 ) -> Interval:
-    """Mean of values `(seeds, draws, clips)` with an interval over seeds, label draws and people; see `resampled_means`.
+    """Mean of values `(seeds, draws, clips)` with an interval over seeds, label draws and people; see
+    `resampled_means`.
 
     >>> str(hierarchical_interval(np.ones((2, 3, 4)), resamples=10))
     '+1.0 (+1.0 to +1.0)'

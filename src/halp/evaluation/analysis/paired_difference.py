@@ -25,7 +25,9 @@ class Difference:
         return f"{sign}{abs(self.mean):.2f}{width}"
 
 
-def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, comparisons: int = 1) -> Difference:
+def paired_difference(
+    ours: Sequence[float], baseline: Sequence[float], *, comparisons: int = 1
+) -> Difference:
     """Mean of ours − baseline over pairs of the same seed, with Student's 95 % interval.
 
     With several `comparisons` the intervals hold for all of them at once (Bonferroni).
@@ -40,5 +42,7 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, compa
     gaps = np.asarray(ours, dtype=float) - np.asarray(baseline, dtype=float)
     half = None
     if len(gaps) > 1:
-        half = float(stats.t.ppf(1 - 0.025 / comparisons, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps)))
+        half = float(
+            stats.t.ppf(1 - 0.025 / comparisons, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps))
+        )
     return Difference(float(gaps.mean()), half, len(gaps))

@@ -26,7 +26,9 @@ Series = dict[str, tuple[list[int], list[float]]]  # by name: prototypes from 1 
 
 @dataclass(frozen=True)
 class KeySpace:
-    """Where a run hallucinates: its key encoder with the projection head, its prototypes, and how positives are made."""
+    """Where a run hallucinates: its key encoder with the projection head, its prototypes, and how positives
+    are made.
+    """
 
     encoder: PretrainedEncoder
     centres: Tensor
@@ -57,7 +59,8 @@ def key_space(run: Run) -> KeySpace | None:
 
 @torch.no_grad()
 def prototype_similarities(run: Run, store: Store) -> Series:
-    """Similarity to every prototype, closest to the key first, of one key, two kept positives and a dropped one.
+    """Similarity to every prototype, closest to the key first, of one key, two kept positives and a dropped
+    one.
 
     Empty where the run has no prototypes.
     """
@@ -66,7 +69,9 @@ def prototype_similarities(run: Run, store: Store) -> Series:
         return {}
     pool = ClipPool.from_store(store)
     clips = torch.arange(min(_CLIPS, len(store)))
-    views = ViewMaker(run.recipe.views, {"key": None}, store.topology, pool, run.recipe.seed).make(clips, 0, 0)["key"]
+    views = ViewMaker(run.recipe.views, {"key": None}, store.topology, pool, run.recipe.seed).make(
+        clips, 0, 0
+    )["key"]
     keys = space.encoder(views)
     draw = generator(run.recipe.seed, "report", 1)
     plan = plan_positives(keys, space.centres, query=keys, generator=draw, **space.settings)
@@ -76,7 +81,9 @@ def prototype_similarities(run: Run, store: Store) -> Series:
 
 
 def similarity_curves(keys: Tensor, plan: PositivePlan, centres: Tensor, chosen: int = 0) -> Series:
-    """Similarity to every prototype of one of the keys, of two of its kept positives, and of a dropped one."""
+    """Similarity to every prototype of one of the keys, of two of its kept positives, and of a dropped
+    one.
+    """
     good, bad = plan.kept[chosen].nonzero()[:2, 0], (~plan.kept[chosen]).nonzero()[:1, 0]
     positives = plan.positives()[chosen].to(centres) @ centres.T
     order = (keys[chosen] @ centres.T).argsort(descending=True)
@@ -94,6 +101,7 @@ def prototype_table(run: Run, store: Store) -> Table:
     series = prototype_similarities(run, store)
     ranks = next(iter(series.values()))[0] if series else []
     rows: list[list[object]] = [
-        [rank, *(round(values[place], 4) for _, values in series.values())] for place, rank in enumerate(ranks)
+        [rank, *(round(values[place], 4) for _, values in series.values())]
+        for place, rank in enumerate(ranks)
     ]
     return ["prototype", *series], rows

@@ -12,22 +12,28 @@ END = 0.1  # the part of the logged steps that counts as the end of training
 
 
 def kept_curve(run: Run) -> tuple[list[float], list[float]]:
-    """Steps and the mean share kept in the tenth of the logged steps up to each of them; it ends at `kept_share`.
+    """Steps and the mean share kept in the tenth of the logged steps up to each of them; it ends at
+    `kept_share`.
 
-    The share is that of the run's first stream; both lists are empty for a run without hallucinated positives.
+    The share is that of the run's first stream; both lists are empty for a run without hallucinated
+    positives.
     """
     steps, shares = logged(run, "kept")
     return steps, trailing_mean(shares, _end_lines(len(shares)))
 
 
 def kept_share(run: Run) -> float | None:
-    """Share of positives that the filter kept at the end of training, in [0, 1]; None without hallucinated positives."""
+    """Share of positives that the filter kept at the end of training, in [0, 1]; None without hallucinated
+    positives.
+    """
     _, shares = logged(run, "kept")
     return float(np.mean(shares[-_end_lines(len(shares)) :])) if shares else None
 
 
 def logged(run: Run, metric: str) -> tuple[list[float], list[float]]:
-    """Steps and values of a metric of the run's first stream, or of the whole run, in the order of logging."""
+    """Steps and values of a metric of the run's first stream, or of the whole run, in the order of
+    logging.
+    """
     lines, key = run.metrics(), f"{run.recipe.streams[0]}/{metric}"
     if not any(key in line for line in lines):
         key = metric
@@ -68,7 +74,9 @@ def smooth_curve(run: Run, metric: str, window: int = 5) -> tuple[list[float], l
 
 
 def similarities_by_epoch(runs: Sequence[Run]) -> Table:
-    """Columns and one row per epoch: mean cosine of keys and positives to query and queue, over the runs' seeds."""
+    """Columns and one row per epoch: mean cosine of keys and positives to query and queue, over the runs'
+    seeds.
+    """
     by_epoch: dict[int, dict[str, list[float]]] = {}
     for run in runs:
         stream = run.recipe.streams[0]

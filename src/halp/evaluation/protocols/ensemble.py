@@ -18,7 +18,13 @@ from halp.core.errors import InputError, check_choice
 from halp.core.sampling import generator
 from halp.evaluation.protocol import EncoderGroup, Features, Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.knn import class_similarities
-from halp.evaluation.protocols.linear import LinearSettings, build_head, fit_linear, linear_logits, linear_scores
+from halp.evaluation.protocols.linear import (
+    LinearSettings,
+    build_head,
+    fit_linear,
+    linear_logits,
+    linear_scores,
+)
 
 BASES = ("linear", "knn", "joint")
 FUSIONS = ("sum", "probabilities")
@@ -26,14 +32,17 @@ Scores = npt.NDArray[np.floating[Any]]
 
 
 def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str = "sum") -> Scores:
-    """Weighted sum of the parts' scores `(N, C)` of the same clips; `probabilities` takes the softmax of each part first.
+    """Weighted sum of the parts' scores `(N, C)` of the same clips; `probabilities` takes the softmax of each
+    part first.
 
     >>> fuse([np.array([[1.0, 0.0]]), np.array([[0.0, 2.0]])], weights=[1.0, 0.5]).tolist()
     [[1.0, 1.0]]
     """
     weights = list(weights) or [1.0] * len(parts)
     if len(weights) != len(parts):
-        raise InputError(f"{len(weights)} weights do not fit an ensemble of {len(parts)} parts; give one per part")
+        raise InputError(
+            f"{len(weights)} weights do not fit an ensemble of {len(parts)} parts; give one per part"
+        )
     check_choice("fusion", fusion, FUSIONS)
     total = np.zeros(parts[0].shape, dtype=np.float64)
     for part, weight in zip(parts, weights):
@@ -44,10 +53,12 @@ def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str 
 
 @dataclass(frozen=True)
 class EnsembleSettings(CheckedSettings):
-    """`base` scores each stream: logits of a `linear` classifier, or by `knn` similarity to the nearest clip of each class.
+    """`base` scores each stream: logits of a `linear` classifier, or by `knn` similarity to the nearest clip
+    of each class.
 
-    `joint` trains one classifier on all streams at once, the mean of a layer's logits per stream, as CrosSCLR's code does.
-    The defaults are CMD's schedule, as in the protocol `linear`; AimCLR and CrosSCLR have their own in their tables.
+    `joint` trains one classifier on all streams at once, the mean of a layer's logits per stream, as
+    CrosSCLR's code does. The defaults are CMD's schedule, as in the protocol `linear`; AimCLR and CrosSCLR
+    have their own in their tables.
     """
 
     base: str = limited("linear", among=BASES)
@@ -66,7 +77,9 @@ class EnsembleSettings(CheckedSettings):
 
 @register_protocol("ensemble", EnsembleSettings, fuses_encoders=True)
 def evaluate_ensemble(context: ProtocolContext, settings: EnsembleSettings) -> Predictions:
-    """Classify the test clips by the fused scores of all encoders; the metrics are the accuracies of each alone."""
+    """Classify the test clips by the fused scores of all encoders; the metrics are the accuracies of each
+    alone.
+    """
     group = context.encoder
     if not isinstance(group, EncoderGroup):
         group = EncoderGroup({group.stream: group})
@@ -94,7 +107,9 @@ def linear_settings(settings: EnsembleSettings) -> LinearSettings:
 
 
 class MeanOfStreams(nn.Module):
-    """One classifier of several streams: features side by side `(B, Σ F)` → the mean of a layer's logits per stream."""
+    """One classifier of several streams: features side by side `(B, Σ F)` → the mean of a layer's logits per
+    stream.
+    """
 
     def __init__(self, widths: Sequence[int], classes: int, draws: torch.Generator) -> None:
         super().__init__()
@@ -109,7 +124,9 @@ class MeanOfStreams(nn.Module):
 def joint_logits(members: Sequence[ProtocolContext], settings: LinearSettings) -> Scores:
     """Logits `(N, C)` of the test clips by one classifier that is trained on the features of all members."""
     if settings.solver != "sgd" or settings.head != "linear":
-        raise InputError("ensemble: base = 'joint' trains linear layers by SGD; choose solver = sgd and head = linear")
+        raise InputError(
+            "ensemble: base = 'joint' trains linear layers by SGD; choose solver = sgd and head = linear"
+        )
     first = members[0]
 
     def side_by_side(of: Callable[[ProtocolContext], Features]) -> Features:

@@ -1,7 +1,8 @@
-"""The protocol `finetune`: a copy of the whole network and a classifier are trained with labels; transfer, on other data.
+"""The protocol `finetune`: a copy of the whole network and a classifier are trained with labels; transfer, on
+other data.
 
-The protocol `semi`: a few of the labels, and a classifier on frozen features or the whole network trained on them. The given
-encoder stays as it is.
+The protocol `semi`: a few of the labels, and a classifier on frozen features or the whole network trained on
+them. The given encoder stays as it is.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def finetune(
 ) -> Finetuned:
     """Train a copy of the encoder and a head on the given clips `(N,)` with their labels `(N,)`."""
     network = copy.deepcopy(encoder).to(pool.device).requires_grad_(True)
-    head = build_head(settings.head, encoder.output_size, classes, generator(seed, "finetune head"), settings.hidden)
+    head = build_head(
+        settings.head, encoder.output_size, classes, generator(seed, "finetune head"), settings.hidden
+    )
     model = Finetuned(network, head.to(pool.device)).train()
     optimiser = torch.optim.SGD(
         model.parameters(),
@@ -90,10 +93,13 @@ def finetune(
             for step, batch in enumerate(order.split(settings.batch_size)):
                 draws = generator(seed, "finetune crops", epoch, step)
                 cut = pool.cut(rows[batch], *training_crops(pool, rows[batch], draws), encoder.frames)
-                loss = nn.functional.cross_entropy(model.head(model.encoder(cut)), target[batch].to(pool.device))
+                loss = nn.functional.cross_entropy(
+                    model.head(model.encoder(cut)), target[batch].to(pool.device)
+                )
                 if not bool(torch.isfinite(loss)):
                     raise InputError(
-                        f"fine-tuning diverged in epoch {epoch}; lower learning_rate = {settings.learning_rate}"
+                        f"fine-tuning diverged in epoch {epoch}; lower learning_rate ="
+                        f" {settings.learning_rate}"
                     )
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
@@ -125,7 +131,8 @@ VARIANTS = ("head", "network")
 class SemiSettings(CheckedSettings):
     """A share of the labels, drawn by the seed; the `head` alone is trained on them, or the whole `network`.
 
-    The draw is from all training clips at once as in CMD and HaLP, or from every class where it is `stratified`.
+    The draw is from all training clips at once as in CMD and HaLP, or from every class where it is
+    `stratified`.
     """
 
     share: float = 0.1

@@ -1,5 +1,5 @@
-"""Protocols by cosine similarity: `knn` (exact, block by block; k = 1 as in the paper), `retrieval` (how well training clips of
-the same class are ranked for a test clip) and `autoencoder-knn`.
+"""Protocols by cosine similarity: `knn` (exact, block by block; k = 1 as in the paper), `retrieval` (how well
+training clips of the same class are ranked for a test clip) and `autoencoder-knn`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def neighbours(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Indices and cosine similarities `(N, k)` of the nearest training rows of every test row, nearest first.
 
-    Blocks of both sides are compared and only the best k so far are kept, so nothing as large as either side is copied.
+    Blocks of both sides are compared and only the best k so far are kept, so nothing as large as either side
+    is copied.
     """
     if not 1 <= k <= len(train):
         raise InputError(f"k = {k} neighbours cannot be found among {len(train)} training clips")
@@ -74,7 +75,9 @@ def knn_votes(
     nearest, similarity = neighbours(train, test, k)
     votes = np.zeros((len(test), classes))
     # plain votes are broken in favour of the nearest by a weight too small to matter otherwise
-    weight = 1 + 1e-6 * similarity if temperature is None else np.exp(similarity.astype(np.float64) / temperature)
+    weight = (
+        1 + 1e-6 * similarity if temperature is None else np.exp(similarity.astype(np.float64) / temperature)
+    )
     for neighbour in range(k):
         np.add.at(votes, (np.arange(len(test)), labels[nearest[:, neighbour]]), weight[:, neighbour])
     return votes
@@ -88,7 +91,8 @@ def knn_predict(
     *,
     temperature: float | None = None,
 ) -> Labels:
-    """Class of every test row by a vote of its k neighbours, plain or weighted by exp(similarity / temperature).
+    """Class of every test row by a vote of its k neighbours, plain or weighted by exp(similarity /
+    temperature).
 
     >>> knn_predict(np.eye(2, dtype=np.float32), np.array([7, 9]), np.array([[0.1, 0.9]], dtype=np.float32)).tolist()
     [9]
@@ -99,9 +103,16 @@ def knn_predict(
 
 
 def class_similarities(
-    train: npt.NDArray[np.float32], labels: Labels, test: npt.NDArray[np.float32], *, classes: int, chunk: int = 1024
+    train: npt.NDArray[np.float32],
+    labels: Labels,
+    test: npt.NDArray[np.float32],
+    *,
+    classes: int,
+    chunk: int = 1024,
 ) -> npt.NDArray[np.float32]:
-    """Cosine similarity `(N, classes)` to the nearest training row of every class; −1 where a class has none."""
+    """Cosine similarity `(N, classes)` to the nearest training row of every class; −1 where a class has
+    none.
+    """
     result = np.full((len(test), classes), -1, dtype=np.float32)
     for label in np.unique(labels):
         _, similarity = neighbours(train[labels == label], test, 1, chunk=chunk)
@@ -111,7 +122,9 @@ def class_similarities(
 
 @dataclass(frozen=True)
 class KnnSettings(CheckedSettings):
-    """k = 1 by cosine similarity is the paper's; a temperature weights votes by exp(similarity / temperature)."""
+    """k = 1 by cosine similarity is the paper's; a temperature weights votes by exp(similarity /
+    temperature).
+    """
 
     k: int = 1
     temperature: float | None = limited(None, above=0)
@@ -123,7 +136,12 @@ def evaluate_knn(context: ProtocolContext, settings: KnnSettings) -> Predictions
     """Classify every test clip by a vote of its k nearest training clips."""
     train, test = context.features[context.train], context.features[context.test]
     votes = knn_votes(
-        train, context.train_labels, test, settings.k, classes=context.classes, temperature=settings.temperature
+        train,
+        context.train_labels,
+        test,
+        settings.k,
+        classes=context.classes,
+        temperature=settings.temperature,
     )
     return Predictions(votes.argmax(1))
 
@@ -137,7 +155,8 @@ def retrieve(
     at: Sequence[int] = (1, 5, 10),
     chunk: int = 256,
 ) -> tuple[dict[str, float], Labels]:
-    """Mean average precision and precision among the first k, in per cent, and the index of the nearest clip `(N,)`.
+    """Mean average precision and precision among the first k, in per cent, and the index of the nearest clip
+    `(N,)`.
 
     Queries whose class the gallery lacks have no average precision and are left out of its mean.
     """
@@ -194,7 +213,9 @@ DECAY, DECAY_STEPS = 0.95, 50  # the rate falls by this factor after this many s
 
 @dataclass(frozen=True)
 class AutoencoderKnnSettings(CheckedSettings):
-    """The defaults are those of the public code of P&C, which then keeps the best epoch of pre-training on the test set."""
+    """The defaults are those of the public code of P&C, which then keeps the best epoch of pre-training on
+    the test set.
+    """
 
     widths: tuple[int, ...] = limited((1024, 512, 125), least=1)  # the last is the code
     epochs: int = limited(400, least=1)
@@ -209,7 +230,9 @@ class AutoencoderKnnSettings(CheckedSettings):
 
 
 class Autoencoder(nn.Module):
-    """Linear layers with tanh between them down to the code, which has one too, and the same widths back up."""
+    """Linear layers with tanh between them down to the code, which has one too, and the same widths back
+    up.
+    """
 
     def __init__(self, widths: tuple[int, ...], draws: torch.Generator) -> None:
         super().__init__()
@@ -234,7 +257,9 @@ def _layers(widths: tuple[int, ...]) -> Iterator[nn.Module]:
 def fit_autoencoder(
     features: Tensor, settings: AutoencoderKnnSettings, draws: torch.Generator
 ) -> tuple[nn.Module, float]:
-    """An autoencoder of the rows `(N, F)` by their squared error, and that error, mean over the last epoch."""
+    """An autoencoder of the rows `(N, F)` by their squared error, and that error, mean over the last
+    epoch.
+    """
     model = Autoencoder((features.shape[1], *settings.widths), draws)
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, DECAY_STEPS, DECAY)
@@ -256,7 +281,9 @@ def fit_autoencoder(
 def evaluate_autoencoder_knn(context: ProtocolContext, settings: AutoencoderKnnSettings) -> Predictions:
     """Classify every test clip by its nearest training clips, by the cosine of the autoencoder's codes."""
     draws = generator(context.seed, "autoencoder")
-    train, test = (torch.from_numpy(np.array(context.features[part])) for part in (context.train, context.test))
+    train, test = (
+        torch.from_numpy(np.array(context.features[part])) for part in (context.train, context.test)
+    )
     encode, error = fit_autoencoder(train, settings, draws)
     with torch.no_grad():
         codes: list[Features] = [encode(part).numpy() for part in (train, test)]

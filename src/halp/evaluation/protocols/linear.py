@@ -1,6 +1,8 @@
-"""The protocol `linear`: a classifier on frozen features, by CMD's SGD schedule (linear or MLP head) or exactly.
+"""The protocol `linear`: a classifier on frozen features, by CMD's SGD schedule (linear or MLP head) or
+exactly.
 
-The exact solver agrees with scikit-learn's `LogisticRegression` to one test clip in 400; the tests hold the two together.
+The exact solver agrees with scikit-learn's `LogisticRegression` to one test clip in 400; the tests hold the
+two together.
 """
 
 from __future__ import annotations
@@ -23,14 +25,17 @@ from halp.evaluation.protocol import Features, Predictions, ProtocolContext, reg
 from halp.evaluation.protocols.ridge import Fold, group_folds
 
 SOLVERS = ("sgd", "exact")
-PENALTIES = tuple(float(10.0 ** (half / 2)) for half in range(2, -8, -1))  # of equally good ones the largest is taken
+PENALTIES = tuple(
+    float(10.0 ** (half / 2)) for half in range(2, -8, -1)
+)  # of equally good ones the largest is taken
 FOLDS = 3  # over subjects or cameras, to choose a penalty
 _CHOSEN_WITH = 5000  # training clips that a penalty is chosen with; of more a part, evenly spaced
 SCALES = ("each", "one")
 HEADS = ("linear", "mlp")
-# Raw coordinates are hundreds of metres-valued columns, on which SGD at rate 0.1 diverges; a baseline with a penalty of its
-# own choice is a fair one. They share a unit, so they share one scale: divided by its own spread, a joint that hardly moves
-# counts as much as a hand (9 to 19 points less by kNN on three of the four Kinect sets).
+# Raw coordinates are hundreds of metres-valued columns, on which SGD at rate 0.1 diverges; a baseline with a
+# penalty of its own choice is a fair one. They share a unit, so they share one scale: divided by its own
+# spread, a joint that hardly moves counts as much as a hand (9 to 19 points less by kNN on three of the four
+# Kinect sets).
 BASELINE_SETTINGS: dict[str, Any] = {
     "solver": "exact",
     "scale": "one",
@@ -45,11 +50,13 @@ BuildHead = Callable[[int, torch.Generator], nn.Module]
 
 @dataclass(frozen=True)
 class LinearSettings(CheckedSettings):
-    """The defaults are CMD's schedule, which the paper follows, on features of `crops` random training crops, encoded once.
+    """The defaults are CMD's schedule, which the paper follows, on features of `crops` random training crops,
+    encoded once.
 
-    `fresh` encodes new crops in every epoch instead, as the authors do. `exact` minimises the regularised cross entropy
-    by L-BFGS on standardised features. `crops = 0` trains on the central crops that are tested on. `head = "mlp"` is the
-    head of the paper's text, a linear layer that of its authors' code (docs/fidelity.md).
+    `fresh` encodes new crops in every epoch instead, as the authors do. `exact` minimises the regularised
+    cross entropy by L-BFGS on standardised features. `crops = 0` trains on the central crops that are tested
+    on. `head = "mlp"` is the head of the paper's text, a linear layer that of its authors' code
+    (docs/fidelity.md).
     """
 
     solver: str = limited("sgd", among=SOLVERS)
@@ -62,7 +69,9 @@ class LinearSettings(CheckedSettings):
     learning_rate: float = 0.1
     milestones: tuple[int, ...] = (50, 70)
     penalty: float = 1e-2  # of the exact solver; 0: chosen by folds of the training clips
-    scale: str = limited("each", among=SCALES)  # of the exact solver: standardise each feature, or all by one scale
+    scale: str = limited(
+        "each", among=SCALES
+    )  # of the exact solver: standardise each feature, or all by one scale
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +80,9 @@ class LinearSettings(CheckedSettings):
 
 
 def build_head(kind: str, inputs: int, classes: int, draws: torch.Generator, hidden: int = 512) -> nn.Module:
-    """A classifier `(B, inputs)` → `(B, classes)`: one layer as the authors start it, or Linear-ReLU-Linear."""
+    """A classifier `(B, inputs)` → `(B, classes)`: one layer as the authors start it, or
+    Linear-ReLU-Linear.
+    """
     last = nn.Linear(inputs if check_choice("head", kind, HEADS) == "linear" else hidden, classes)
     with torch.no_grad():
         last.weight.normal_(0, 0.01, generator=draws)
@@ -101,13 +112,16 @@ def fit_linear(
 ) -> nn.Module:
     """Train a classifier on the features of training crops.
 
-    `crops` holds the features `(N, F)` of each set of crops, or is a function that gives those of an epoch. `build` makes
-    another classifier than the settings' head from the number of classes and a generator, for SGD.
+    `crops` holds the features `(N, F)` of each set of crops, or is a function that gives those of an epoch.
+    `build` makes another classifier than the settings' head from the number of classes and a generator, for
+    SGD.
     """
     target = torch.from_numpy(np.asarray(labels))
     classes = int(labels.max()) + 1 if classes is None else classes
     if callable(crops):
-        return _fit_by_sgd(lambda n: torch.from_numpy(crops(n)), target, classes, settings, draws, progress, build)
+        return _fit_by_sgd(
+            lambda n: torch.from_numpy(crops(n)), target, classes, settings, draws, progress, build
+        )
     features = torch.from_numpy(np.stack(crops))
     if settings.solver == "exact":
         rows, wanted = features.flatten(0, 1), target.repeat(len(crops))
@@ -175,7 +189,8 @@ def _fit_exactly(
     x = (features - mean) / spread
     basis = None
     if x.shape[1] > len(x):
-        # the solution lies in the span of the clips: with more columns than clips the problem is as large as their number
+        # the solution lies in the span of the clips: with more columns than clips the problem is as large as
+        # their number
         basis, corner = torch.linalg.qr(x.T)
         x = corner.T.contiguous()
     layer = nn.Linear(x.shape[1], classes)
@@ -194,7 +209,9 @@ def _fit_exactly(
 
 def _minimise(layer: nn.Linear, x: Tensor, target: Tensor, penalty: float) -> None:
     """Cross entropy + penalty / 2 · ‖weights‖² by L-BFGS, from where the layer stands."""
-    optimiser = torch.optim.LBFGS(layer.parameters(), max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-6)
+    optimiser = torch.optim.LBFGS(
+        layer.parameters(), max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-6
+    )
 
     def closure() -> Tensor:
         optimiser.zero_grad()
@@ -206,14 +223,22 @@ def _minimise(layer: nn.Linear, x: Tensor, target: Tensor, penalty: float) -> No
 
 
 def choose_penalty(
-    features: Features, labels: npt.NDArray[np.int64], folds: Sequence[Fold], classes: int, scale: str = "each"
+    features: Features,
+    labels: npt.NDArray[np.int64],
+    folds: Sequence[Fold],
+    classes: int,
+    scale: str = "each",
 ) -> float:
-    """The penalty whose exact classifier, fitted to the rest of each fold, is right most often on what the folds hold out."""
+    """The penalty whose exact classifier, fitted to the rest of each fold, is right most often on what the
+    folds hold out.
+    """
     right = np.zeros(len(PENALTIES))
     for fitted, held_out in folds:
         train, target = torch.from_numpy(features[fitted]), torch.from_numpy(labels[fitted])
         for place, classifier in enumerate(_fit_exactly(train, target, classes, PENALTIES, scale)):
-            right[place] += (linear_scores(classifier, features[held_out]).argmax(1) == labels[held_out]).sum()
+            right[place] += (
+                linear_scores(classifier, features[held_out]).argmax(1) == labels[held_out]
+            ).sum()
     return PENALTIES[int(right.argmax())]
 
 
@@ -235,7 +260,9 @@ def linear_logits(context: ProtocolContext, settings: LinearSettings) -> npt.NDA
     if settings.fresh:
         crops = partial(context.fresh_crops, "linear epoch")
     else:
-        crops = [context.cached_crops(number) for number in range(settings.crops)] or [context.features[context.train]]
+        crops = [context.cached_crops(number) for number in range(settings.crops)] or [
+            context.features[context.train]
+        ]
     if settings.solver == "exact" and not settings.penalty:
         settings = replace(settings, penalty=_chosen_penalty(context, settings.scale))
     draws = generator(context.seed, "linear")
@@ -246,7 +273,9 @@ def linear_logits(context: ProtocolContext, settings: LinearSettings) -> npt.NDA
 
 
 def _chosen_penalty(context: ProtocolContext, scale: str) -> float:
-    """By folds over subjects or cameras, whatever the split goes by; 1 if there is too little to hold anything out."""
+    """By folds over subjects or cameras, whatever the split goes by; 1 if there is too little to hold
+    anything out.
+    """
     step = -(-len(context.train) // _CHOSEN_WITH)
     rows, groups = context.train[::step], context.groups[::step]
     folds = group_folds(groups, FOLDS)

@@ -1,7 +1,9 @@
-"""The protocol `ridge`: least squares from standardised frozen features to one-hot classes, with a validated penalty.
+"""The protocol `ridge`: least squares from standardised frozen features to one-hot classes, with a validated
+penalty.
 
-The penalty is chosen on the training clips alone: by a split of them that the store has (`validation`), or by folds that
-hold out whole subjects or cameras, whatever the test split goes by. It is then fitted again to all training clips.
+The penalty is chosen on the training clips alone: by a split of them that the store has (`validation`), or by
+folds that hold out whole subjects or cameras, whatever the test split goes by. It is then fitted again to all
+training clips.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ DEFAULT_PENALTY = 1.0
 class RidgeSettings(CheckedSettings):
     """A positive `penalty` is taken as it is; 0 chooses one of `penalties` on the training clips.
 
-    `validation` names a split of the store to choose by, of which only training clips of the test split are used; empty:
+    `validation` names a split of the store to choose by, of which only training clips of the test split are
+    used; empty:
     `folds` folds over subjects or cameras.
     """
 
@@ -63,10 +66,12 @@ class RidgeClassifier:
 
 
 class RidgePath:
-    """Ridge classifiers of one training set for any penalty: one eigendecomposition, of the smaller Gram matrix.
+    """Ridge classifiers of one training set for any penalty: one eigendecomposition, of the smaller Gram
+    matrix.
 
-    Minimises mean squared error / 2 + penalty / 2 · ‖weights‖² from standardised features to centred one-hot classes; a
-    feature that does not vary has weight 0. `scale = "one"` divides all features by their common spread.
+    Minimises mean squared error / 2 + penalty / 2 · ‖weights‖² from standardised features to centred one-hot
+    classes; a feature that does not vary has weight 0. `scale = "one"` divides all features by their common
+    spread.
     """
 
     def __init__(self, features: Features, labels: Labels, classes: int, scale: str = "each") -> None:
@@ -78,7 +83,8 @@ class RidgePath:
         target = np.eye(classes)[labels]
         self.intercept = target.mean(0)
         target = (target - self.intercept) / len(x)
-        # weights = basis (values + penalty)⁻¹ coefficients, from XᵀX/n or, where clips are fewer than features, XXᵀ/n
+        # weights = basis (values + penalty)⁻¹ coefficients, from XᵀX/n or, where clips are fewer than
+        # features, XXᵀ/n
         if x.shape[1] <= len(x):
             self.values, vectors = np.linalg.eigh(x.T @ x / len(x))
             self.coefficients, self.basis = vectors.T @ (x.T @ target), vectors
@@ -93,7 +99,9 @@ class RidgePath:
         return RidgeClassifier(self.mean, self.scale, weights, self.intercept)
 
 
-def fit_ridge(features: Features, labels: Labels, penalty: float, classes: int, scale: str = "each") -> RidgeClassifier:
+def fit_ridge(
+    features: Features, labels: Labels, penalty: float, classes: int, scale: str = "each"
+) -> RidgeClassifier:
     """The ridge classifier of training features `(N, F)`."""
     return RidgePath(features, labels, classes, scale).classifier(penalty)
 
@@ -106,7 +114,9 @@ def choose_ridge_penalty(
     penalties: Sequence[float] = PENALTIES,
     scale: str = "each",
 ) -> tuple[float, dict[float, float]]:
-    """The penalty that is right most often on what the folds hold out (of equals the largest), and the accuracies in %."""
+    """The penalty that is right most often on what the folds hold out (of equals the largest), and the
+    accuracies in %.
+    """
     right, total = np.zeros(len(penalties)), 0
     for fitted, held_out in folds:
         path = RidgePath(features[fitted], labels[fitted], classes, scale)
@@ -116,11 +126,14 @@ def choose_ridge_penalty(
             right[number] += (scores.argmax(1) == labels[held_out]).sum()
         total += int(held_out.sum())
     best = max(range(len(penalties)), key=lambda number: (right[number], penalties[number]))
-    return penalties[best], {tried: float(100 * hits / max(total, 1)) for tried, hits in zip(penalties, right)}
+    return penalties[best], {
+        tried: float(100 * hits / max(total, 1)) for tried, hits in zip(penalties, right)
+    }
 
 
 def group_folds(groups: npt.NDArray[np.generic], number: int) -> list[Fold]:
-    """Folds that hold out whole groups, as even as they come; clips themselves are the groups if there is only one.
+    """Folds that hold out whole groups, as even as they come; clips themselves are the groups if there is
+    only one.
 
     >>> [held.tolist() for _, held in group_folds(np.array([7, 7, 9]), 5)]
     [[True, True, False], [False, False, True]]
@@ -155,8 +168,8 @@ def _folds(context: ProtocolContext, settings: RidgeSettings) -> list[Fold]:
         fitted, held_out = (np.isin(context.train, part) for part in context.store.split(settings.validation))
         if not fitted.any() or not held_out.any():
             raise InputError(
-                f"ridge: split '{settings.validation}' has no training clips of split '{context.split}' on one side; "
-                "choose another validation split, or none for folds"
+                f"ridge: split '{settings.validation}' has no training clips of split '{context.split}' on"
+                " one side; choose another validation split, or none for folds"
             )
         return [(fitted, held_out)]
     return group_folds(context.groups, settings.folds)

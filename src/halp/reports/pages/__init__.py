@@ -1,4 +1,6 @@
-"""Pages of answers: one function per type of answer, made of the charts, players and tables of `halp.reports`."""
+"""Pages of answers: one function per type of answer, made of the charts, players and tables of
+`halp.reports`.
+"""
 
 from __future__ import annotations
 

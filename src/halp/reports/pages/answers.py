@@ -1,4 +1,6 @@
-"""Pages of answers: a search with players side by side, groups with a map, a timeline, two recordings compared."""
+"""Pages of answers: a search with players side by side, groups with a map, a timeline, two recordings
+compared.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def search_page(results: SearchResults, path: Path | None = None) -> Report:
         for hit, clip in zip(results.hits, clips)
     ]
     report.section("Side by side", "The query first, then what is most like it, nearest first.")
-    shown = f" The first of {len(results.query)} windows of the query is shown." if len(results.query) > 1 else ""
+    shown = (
+        f" The first of {len(results.query)} windows of the query is shown." if len(results.query) > 1 else ""
+    )
     report.figure(
         player([[first, *row]], encoder.topology),
         f"The query and its {len(row)} nearest neighbours by cosine similarity.{shown}",
@@ -75,8 +79,10 @@ def search_page(results: SearchResults, path: Path | None = None) -> Report:
     how = (
         f"Exact search over {len(results.table)} vectors."
         if facts is None
-        else f"Approximate search over {len(results.table)} vectors; recall@10 {facts.recall:.3f}, measured with "
-        f"{facts.queries} queries."
+        else (
+            f"Approximate search over {len(results.table)} vectors; recall@10 {facts.recall:.3f}, measured"
+            f" with {facts.queries} queries."
+        )
     )
     rows = [
         {"": place, "recording": hit.recording, "similarity": hit.score, "start": hit.start, "stop": hit.stop}
@@ -87,7 +93,9 @@ def search_page(results: SearchResults, path: Path | None = None) -> Report:
 
 
 def timeline_page(result: Timeline, path: Path | None = None) -> Report:
-    """A player with its timeline for each recording, and all segments as a table; films beside the page are played."""
+    """A player with its timeline for each recording, and all segments as a table; films beside the page are
+    played.
+    """
     report, encoder = Report("Timeline", result.source.name), result.encoder
     whole = result.source.cut(fps=result.cutting.fps)
     recordings = ready_clips(encoder, whole, range(len(whole)))
@@ -154,9 +162,12 @@ def cluster_page(answer: Clustering, path: Path | None = None) -> Report:
         clip_map(
             places,
             [f"group {clusters.group[row] + 1:0{digits}}" for row in rows],
-            names=[f"{table.name(int(row))} {table.starts[row]:.2f} – {table.stops[row]:.2f}" for row in rows],
+            names=[
+                f"{table.name(int(row))} {table.starts[row]:.2f} – {table.stops[row]:.2f}" for row in rows
+            ],
         ),
-        f"{len(rows)} of {len(table)} clips laid out by t-SNE: near means similar, distances between far ones mean little.",
+        f"{len(rows)} of {len(table)} clips laid out by t-SNE: near means similar, distances between far ones"
+        " mean little.",
     )
     report.section("Table")
     tried = ", ".join(f"{count}: {value:.2f}" for count, value in clusters.silhouettes.items())
@@ -177,7 +188,8 @@ def comparison_page(comparison: Comparison, path: Path | None = None) -> Report:
     known = comparison.first.fps > 0
     unit = "seconds" if known else "frames"
     report.section(
-        "In step", "The same moments of both are shown, at the speed of the first and in bone lengths of each person."
+        "In step",
+        "The same moments of both are shown, at the speed of the first and in bone lengths of each person.",
     )
     # one row of the alignment for every frame of the first
     places = np.unique(comparison.pairs[:, 0], return_index=True)[1]
@@ -192,8 +204,15 @@ def comparison_page(comparison: Comparison, path: Path | None = None) -> Report:
     stretches = sorted(comparison.stretches, key=lambda stretch: stretch.start)
     parts = [replace(s, more={"note": ", ".join(s.more["joints"])}) for s in stretches]
     shown = player([clips], comparison.topology, rate=comparison.first.fps if known else 30.0, same_zoom=True)
-    bar = timeline(parts, start=float(times[0]), end=float(times[-1]), unit="s" if known else "frames") if parts else ""
-    matched = f"{span(times[0], times[-1], known)} of the first are matched with {span(other[0], other[-1], known)} of the second"
+    bar = (
+        timeline(parts, start=float(times[0]), end=float(times[-1]), unit="s" if known else "frames")
+        if parts
+        else ""
+    )
+    matched = (
+        f"{span(times[0], times[-1], known)} of the first are matched with {span(other[0], other[-1], known)}"
+        " of the second"
+    )
     report.figure(shown + bar, f"{matched}. Coloured stretches differ most. Click on one to go there.")
     report.section("Where they differ")
     if comparison.stretches:
@@ -212,11 +231,15 @@ def comparison_page(comparison: Comparison, path: Path | None = None) -> Report:
     level = mean_over_time(comparison.joints.T)
     report.figure(
         line_chart(
-            {"joints": (times.tolist(), level.tolist())}, x_label=f"{unit} of {names[0]}", y_label="mean joint distance"
+            {"joints": (times.tolist(), level.tolist())},
+            x_label=f"{unit} of {names[0]}",
+            y_label="mean joint distance",
         ),
         "Mean distance of the joints of aligned frames, in mean bone lengths.",
     )
-    report.figure(_joint_heat(comparison, times, unit), "Distance of every joint over time; darker is further apart.")
+    report.figure(
+        _joint_heat(comparison, times, unit), "Distance of every joint over time; darker is further apart."
+    )
     report.section("Timing")
     report.figure(
         line_chart(
@@ -227,7 +250,8 @@ def comparison_page(comparison: Comparison, path: Path | None = None) -> Report:
             x_label=f"{unit} of {names[0]}",
             y_label=f"{unit} of {names[1]}",
         ),
-        "Which moment of one is which of the other; steeper than the straight line means that the second is slower there.",
+        "Which moment of one is which of the other; steeper than the straight line means that the second is"
+        " slower there.",
     )
     return report
 
@@ -241,7 +265,9 @@ def _joint_heat(comparison: Comparison, times: np.ndarray, unit: str) -> str:
     blocks = np.array_split(np.arange(len(times)), min(_BINS, len(times)))
     values = np.stack([mean_over_time(comparison.joints[block]) for block in blocks], axis=1)
     columns = [f"{times[block[0]]:.1f}" for block in blocks]
-    return heatmap(np.nan_to_num(values), list(comparison.topology.joints), columns, x_label=unit, y_label="joint")
+    return heatmap(
+        np.nan_to_num(values), list(comparison.topology.joints), columns, x_label=unit, y_label="joint"
+    )
 
 
 PAGES: dict[type, Callable[[Any, Path | None], Report]] = {

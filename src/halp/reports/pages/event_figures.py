@@ -17,8 +17,12 @@ _ROW = 22.0
 _LONGEST = 170.0
 
 
-def ethogram(rows: Mapping[str, Sequence[Event]], labels: Sequence[str], *, end: float, start: float = 0.0) -> str:
-    """A row for every recording or person, its events as coloured bars over time; `nobody` is hatched grey."""
+def ethogram(
+    rows: Mapping[str, Sequence[Event]], labels: Sequence[str], *, end: float, start: float = 0.0
+) -> str:
+    """A row for every recording or person, its events as coloured bars over time; `nobody` is hatched
+    grey.
+    """
     paints = {label: series_style(number) for number, label in enumerate(labels)}
     keys, tall = legend(list(labels), list(paints.values()), 0)
     left = 12 + min(_LONGEST, max((text_width(name, 12) for name in rows), default=0.0))
@@ -51,7 +55,9 @@ def ethogram(rows: Mapping[str, Sequence[Event]], labels: Sequence[str], *, end:
 
 
 def transition_graph(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> str:
-    """Labels on a circle, an arrow for every transition; thicker is likelier, faint is not more than by chance (p ≥ 0.05)."""
+    """Labels on a circle, an arrow for every transition; thicker is likelier, faint is not more than by
+    chance (p ≥ 0.05).
+    """
     centre, radius, height = (WIDTH / 2, 190.0), 150.0, 380.0
     place = {
         label: (
@@ -77,7 +83,9 @@ def transition_graph(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -
         side = "middle" if abs(x - centre[0]) < 20 else "start" if x > centre[0] else "end"
         shift = {"middle": 0, "start": 20, "end": -20}[side]
         above = 0 if shift else (-20 if y < centre[1] else 30)
-        body.append(tag("text", escape_text(shorten(label, 150)), x=x + shift, y=y + 4 + above, text_anchor=side))
+        body.append(
+            tag("text", escape_text(shorten(label, 150)), x=x + shift, y=y + 4 + above, text_anchor=side)
+        )
     return svg_image(body, height + 20, "", "transitions")
 
 
@@ -92,7 +100,13 @@ def dendrogram(tree: npt.NDArray[np.float64], names: Sequence[str]) -> str:
     body = [x_axis(x, bottom, "distance")]
     for number, name in enumerate(drawn["ivl"]):
         body.append(
-            tag("text", escape_text(shorten(name, _LONGEST)), x=left - 8, y=24 * number + 20, text_anchor="end")
+            tag(
+                "text",
+                escape_text(shorten(name, _LONGEST)),
+                x=left - 8,
+                y=24 * number + 20,
+                text_anchor="end",
+            )
         )
     for places, heights in zip(drawn["icoord"], drawn["dcoord"]):
         points = [f"{x(height):.1f},{2.4 * place + 4:.1f}" for place, height in zip(places, heights)]
@@ -113,7 +127,10 @@ def _arrow(
     wide = 1 + 5 * weight
     head = 6 + wide
     corners = [
-        (last[0] + turn[0] * head * math.cos(angle + turn[1]), last[1] + turn[0] * head * math.sin(angle + turn[1]))
+        (
+            last[0] + turn[0] * head * math.cos(angle + turn[1]),
+            last[1] + turn[0] * head * math.sin(angle + turn[1]),
+        )
         for turn in ((0.6, 0.0), (-0.7, 0.5), (-0.7, -0.5))
     ]
     line = tag(

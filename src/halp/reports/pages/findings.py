@@ -1,4 +1,6 @@
-"""Pages of findings: events counted, agreement, repetitions, angles, motifs and deviation; every figure as a table as well."""
+"""Pages of findings: events counted, agreement, repetitions, angles, motifs and deviation; every figure as a
+table as well.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ PLAYERS = 12  # recordings with a player or a chart of their own
 
 
 def stats_page(result: Statistics, path: Path | None = None) -> Report:
-    """Ethogram, time budget, groups, bins and transitions, each with its table; long tables stand at the end."""
+    """Ethogram, time budget, groups, bins and transitions, each with its table; long tables stand at the
+    end.
+    """
     report, tiers, labels = Report("Events counted", result.origin), result.tiers, result.labels
     report.section(
         "Ethogram",
@@ -43,17 +47,23 @@ def stats_page(result: Statistics, path: Path | None = None) -> Report:
     rows = {_tier_name(tier): [*tier.absent, *tier.bouts] for tier in tiers[:ETHOGRAM]}
     end = max((tier.end for tier in tiers[:ETHOGRAM]), default=1.0)
     more = f" {len(tiers) - ETHOGRAM} more stand in the tables only." if len(tiers) > ETHOGRAM else ""
-    report.figure(ethogram(rows, labels, end=end, start=min(t.begin for t in tiers)), f"Bouts over time.{more}")
+    report.figure(
+        ethogram(rows, labels, end=end, start=min(t.begin for t in tiers)), f"Bouts over time.{more}"
+    )
     report.section("How often and how long")
     by_label = {label: [row for row in result.recordings if row["label"] == label] for label in labels}
     shares = {label: {"share": _mean_std([r["share"] for r in rows])} for label, rows in by_label.items()}
     report.figure(
-        bars(shares, y_label="share of time"), "Mean share of the observed time, ± standard deviation over rows."
+        bars(shares, y_label="share of time"),
+        "Mean share of the observed time, ± standard deviation over rows.",
     )
     names = ("count", "total", "mean", "median", "latency", "share", "rate")
     report.table(
         ["label", *names],
-        [[label, *(_mean_std([row[name] for row in rows]) for name in names)] for label, rows in by_label.items()],
+        [
+            [label, *(_mean_std([row[name] for row in rows]) for name in names)]
+            for label, rows in by_label.items()
+        ],
         caption="Mean ± standard deviation over recordings and subjects; seconds, rate per minute.",
     )
     if result.groups:
@@ -69,21 +79,35 @@ def stats_page(result: Statistics, path: Path | None = None) -> Report:
             for label in labels
         }
         series: dict[str, Any] = {label: (starts, values) for label, values in means.items()}
-        report.figure(line_chart(series, x_label="seconds", y_label="share of time"), "Mean share of every bin.")
-        report.table(["from", *labels], list(zip(starts, *means.values())), caption="Mean share of every bin.")
+        report.figure(
+            line_chart(series, x_label="seconds", y_label="share of time"), "Mean share of every bin."
+        )
+        report.table(
+            ["from", *labels], list(zip(starts, *means.values())), caption="Mean share of every bin."
+        )
     if result.transitions:
         report.section(
             "What follows what",
-            "Chance is the mean over random orders of the bouts within each recording. Strong arrows happen more often than "
-            "by chance (corrected p < 0.05); faint ones do not.",
+            "Chance is the mean over random orders of the bouts within each recording. Strong arrows happen"
+            " more often than by chance (corrected p < 0.05); faint ones do not.",
         )
-        report.figure(transition_graph(result.transitions, labels), "Transitions; thicker arrows are more probable.")
-        report.rows(result.transitions, "p is two-sided; corrected after Benjamini and Hochberg over all pairs.")
+        report.figure(
+            transition_graph(result.transitions, labels), "Transitions; thicker arrows are more probable."
+        )
+        report.rows(
+            result.transitions, "p is two-sided; corrected after Benjamini and Hochberg over all pairs."
+        )
     report.section("Recordings")
-    report.rows(result.observed, "What was observed, in seconds; diversity is the entropy of labelled time in bits.")
-    report.rows(result.recordings, "Bouts: times in seconds, rate in bouts per minute; latency counts from the start.")
+    report.rows(
+        result.observed, "What was observed, in seconds; diversity is the entropy of labelled time in bits."
+    )
+    report.rows(
+        result.recordings, "Bouts: times in seconds, rate in bouts per minute; latency counts from the start."
+    )
     if result.bins:
-        report.rows(result.bins, "Per bin: bouts that begin in it, seconds, and share of what was observed of it.")
+        report.rows(
+            result.bins, "Per bin: bouts that begin in it, seconds, and share of what was observed of it."
+        )
     return report
 
 
@@ -92,17 +116,22 @@ def _group_section(report: Report, groups: dict[str, Any]) -> None:
     out = f" {groups['left_out']} people without a group were left out." if groups["left_out"] else ""
     report.section(
         "Groups",
-        f"The unit is the person ({persons}), compared {groups.get('design', 'between people')}.{out} Measure: "
-        f"{groups['measure']}. Test: {groups['test']}, corrected over labels after Benjamini and Hochberg. Intervals hold 95 % "
-        "over people; that of Cliff's delta is a bootstrap interval, too narrow where people are few.",
+        f"The unit is the person ({persons}), compared {groups.get('design', 'between people')}.{out}"
+        f" Measure: {groups['measure']}. Test: {groups['test']}, corrected over labels after Benjamini and"
+        " Hochberg. Intervals hold 95 % over people; that of Cliff's delta is a bootstrap interval, too"
+        " narrow where people are few.",
     )
     values = {
         row["label"]: {
-            part["group"]: (part["mean"], part["std"] or 0.0) for part in row["groups"] if part["mean"] is not None
+            part["group"]: (part["mean"], part["std"] or 0.0)
+            for part in row["groups"]
+            if part["mean"] is not None
         }
         for row in groups["labels"]
     }
-    report.figure(bars(values, y_label=groups["measure"]), "Means of groups, ± standard deviation over people.")
+    report.figure(
+        bars(values, y_label=groups["measure"]), "Means of groups, ± standard deviation over people."
+    )
     flat = [
         {
             "label": row["label"],
@@ -116,8 +145,13 @@ def _group_section(report: Report, groups: dict[str, Any]) -> None:
         }
         for row in group_rows(groups)
     ]
-    effect = next((p["effect_name"] for r in groups["labels"] for p in r["pairs"] if "effect_name" in p), "none")
-    report.rows(flat, f"Differences are the first minus the second; effect: {effect}; Cliff's delta goes from −1 to 1.")
+    effect = next(
+        (p["effect_name"] for r in groups["labels"] for p in r["pairs"] if "effect_name" in p), "none"
+    )
+    report.rows(
+        flat,
+        f"Differences are the first minus the second; effect: {effect}; Cliff's delta goes from −1 to 1.",
+    )
 
 
 def _ends(row: dict[str, Any], name: str) -> list[float] | None:
@@ -138,7 +172,11 @@ def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
                 {"label": row["label"], "first": pair["first"], "second": pair["second"]}
                 | {"difference": pair["difference"], "difference low": ends["difference low"]}
                 | {"difference high": ends["difference high"], "effect": pair.get("effect")}
-                | {"effect low": ends["effect low"], "effect high": ends["effect high"], "delta": pair.get("delta")}
+                | {
+                    "effect low": ends["effect low"],
+                    "effect high": ends["effect high"],
+                    "delta": pair.get("delta"),
+                }
                 | {"delta low": ends["delta low"], "delta high": ends["delta high"]}
                 | {"p": row["p"], "p corrected": row["p_corrected"]}
             )
@@ -150,9 +188,9 @@ def agreement_page(result: Agreement, path: Path | None = None) -> Report:
     report = Report("Agreement", f"{result.first.origin} and {result.second.origin}")
     report.section(
         "By label",
-        "Kappa compares short bins of time and takes out agreement by chance. F1 compares bouts, precision and recall with the "
-        "first account as the truth. Errors of boundaries are those of matched bouts, in seconds; a bias above 0 is late. "
-        "ICC(2,1) compares total durations per recording.",
+        "Kappa compares short bins of time and takes out agreement by chance. F1 compares bouts, precision"
+        " and recall with the first account as the truth. Errors of boundaries are those of matched bouts, in"
+        " seconds; a bias above 0 is late. ICC(2,1) compares total durations per recording.",
     )
     values = {
         row["label"]: {name: (row[name], 0.0) for name in ("kappa", "f1") if row[name] is not None}
@@ -166,7 +204,9 @@ def agreement_page(result: Agreement, path: Path | None = None) -> Report:
         heatmap(np.array(seconds), names, names, x_label="second", y_label="first"), "Seconds by both labels."
     )
     report.table(
-        ["first", *names], [[name, *row] for name, row in zip(names, seconds)], caption="Seconds by both labels."
+        ["first", *names],
+        [[name, *row] for name, row in zip(names, seconds)],
+        caption="Seconds by both labels.",
     )
     report.section("Recordings")
     report.rows(result["recordings"], "Kappa is missing where both accounts know one label only.")
@@ -191,15 +231,22 @@ def pose_player(poses: Poses) -> str:
 
 
 def repetitions_page(results: RepetitionCounts, path: Path | None = None) -> Report:
-    """The player with repetitions on its timeline, the curve they were found in, and all of them as a table."""
+    """The player with repetitions on its timeline, the curve they were found in, and all of them as a
+    table.
+    """
     report = Report("Repetitions", results.origin)
-    report.section("Counts", "Partial repetitions are cut off or much smaller than the others; they are not counted.")
+    report.section(
+        "Counts", "Partial repetitions are cut off or much smaller than the others; they are not counted."
+    )
     report.figure(
-        bars({r.poses.name: {"repetitions": (r.count, 0.0)} for r in results[:40]}), "Whole repetitions per recording."
+        bars({r.poses.name: {"repetitions": (r.count, 0.0)} for r in results[:40]}),
+        "Whole repetitions per recording.",
     )
     counts = [repetition_row(r.to_json()) for r in results]
     report.rows(
-        counts, "Means with 95 % intervals over repetitions. A cycle goes from one start to the next, pauses included."
+        counts,
+        "Means with 95 % intervals over repetitions. A cycle goes from one start to the next, pauses"
+        " included.",
     )
     for result in results[:PLAYERS]:
         poses, numbers = result.poses, iter(range(1, len(result.repetitions) + 1))
@@ -218,8 +265,9 @@ def repetitions_page(results: RepetitionCounts, path: Path | None = None) -> Rep
         )
         rows = [r.to_json() for r in result.repetitions]
         caption = (
-            f"Range in degrees of the angle that moves most; smoothness is the spectral arc length (nearer to 0 is smoother); "
-            f"distance to repetition {result.reference}, in mean bone lengths per joint coordinate."
+            "Range in degrees of the angle that moves most; smoothness is the spectral arc length (nearer to"
+            f" 0 is smoother); distance to repetition {result.reference}, in mean bone lengths per joint"
+            " coordinate."
         )
         report.rows(rows, caption)
     return report
@@ -230,16 +278,22 @@ def gait_page(answer: Gaits, path: Path | None = None) -> Report:
     report, results = Report("Gait", answer.origin), answer.people
     report.section(
         "Measures",
-        "Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Intervals "
-        "are 95 % intervals of means over strides of one recording. Asymmetry is 200 · (left − right) / (left + right).",
+        "Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest"
+        " behind them. Intervals are 95 % intervals of means over strides of one recording. Asymmetry is 200"
+        " · (left − right) / (left + right).",
     )
     rows = [result.to_json() for result in results]
-    report.rows([gait_row(row) for row in rows], "Means with intervals; lengths in the unit of the recording.")
+    report.rows(
+        [gait_row(row) for row in rows], "Means with intervals; lengths in the unit of the recording."
+    )
     for result, row in list(zip(results, rows))[:PLAYERS]:
         report.section(result.poses.name, " ".join(f"Note: {note}." for note in row["notes"]))
         sides = [
             {"measure": f"{name.replace('_', ' ')} ({measure['unit']})"}
-            | {side: with_interval(measure[side]["mean"], measure[side]["interval"]) for side in ("left", "right")}
+            | {
+                side: with_interval(measure[side]["mean"], measure[side]["interval"])
+                for side in ("left", "right")
+            }
             | {"asymmetry (%)": measure["asymmetry"]}
             for name, measure in row["measures"].items()
         ]
@@ -248,7 +302,8 @@ def gait_page(answer: Gaits, path: Path | None = None) -> Report:
         parts = [event for event in result.events() if event.label == "stride left"]
         bar = timeline(parts, start=result.poses.start, end=end) if parts else ""
         report.figure(
-            pose_player(result.poses) + bar, f"{len(result.strides)} strides; the bar shows those of the left foot."
+            pose_player(result.poses) + bar,
+            f"{len(result.strides)} strides; the bar shows those of the left foot.",
         )
         report.rows(row["details"], "All strides: seconds, and lengths in the unit of the recording.")
     return report
@@ -260,8 +315,8 @@ def curves_page(answer: Curves, path: Path | None = None) -> Report:
     moments: list[float | None] = list(range(len(plain["groups"][0]["mean"])))
     report.section(
         answer.angle.replace("_", " "),
-        "Every cycle is stretched to 0 to 100 %. Cycles of a person are averaged first; thin lines are the 95 % interval of the "
-        "mean at each moment, over people (over cycles, if there is one person).",
+        "Every cycle is stretched to 0 to 100 %. Cycles of a person are averaged first; thin lines are the 95"
+        " % interval of the mean at each moment, over people (over cycles, if there is one person).",
     )
     series: dict[str, Any] = {}
     for group in plain["groups"]:
@@ -269,17 +324,23 @@ def curves_page(answer: Curves, path: Path | None = None) -> Report:
         series[name] = moments, group["mean"]
         if group["low"] is not None:
             series |= {f"{name}, low": (moments, group["low"]), f"{name}, high": (moments, group["high"])}
-    report.figure(line_chart(series, x_label="% of the cycle", y_label="degrees"), f"{len(answer.cycles)} cycles.")
+    report.figure(
+        line_chart(series, x_label="% of the cycle", y_label="degrees"), f"{len(answer.cycles)} cycles."
+    )
     facts = [{k: g[k] for k in ("group", "unit", "people", "cycles")} for g in plain["groups"]]
     report.rows(facts, "What the curves are means of.")
     if plain["test"] is not None:
         test = plain["test"]
-        report.section("Difference", test.get("reason") or f"{test['test']}: p = {test['p']:.3g} for the whole curve.")
+        report.section(
+            "Difference", test.get("reason") or f"{test['test']}: p = {test['p']:.3g} for the whole curve."
+        )
         report.rows(
-            test.get("clusters", []), "Runs of moments that differ, in % of the cycle; p holds for the whole curve."
+            test.get("clusters", []),
+            "Runs of moments that differ, in % of the cycle; p holds for the whole curve.",
         )
     table = [
-        {"%": at} | {g["group"] or "mean": g["mean"][at] for g in plain["groups"]} for at in range(0, len(moments), 5)
+        {"%": at} | {g["group"] or "mean": g["mean"][at] for g in plain["groups"]}
+        for at in range(0, len(moments), 5)
     ]
     report.rows(table, "Mean in degrees.")
     return report
@@ -292,7 +353,8 @@ def angles_page(answer: Angles, path: Path | None = None) -> Report:
     report.section(
         "Convention",
         "Interior angles between two bones, 0 to 180 degrees, 180 where the limb is straight. Asymmetry is "
-        "200 · (left − right) / (left + right) of the ranges, in per cent." + (f" Note: {FLAT}." if flat else ""),
+        "200 · (left − right) / (left + right) of the ranges, in per cent."
+        + (f" Note: {FLAT}." if flat else ""),
     )
     everything: list[dict[str, Any]] = []
     for number, poses in enumerate(people):
@@ -319,9 +381,12 @@ def angles_page(answer: Angles, path: Path | None = None) -> Report:
         hidden = {*poses.to_json(), "unit", "smoothing", "interval", "interval_reason"}
         ranges = [headed({name: v for name, v in row.items() if name not in hidden}) for row in rows]
         report.rows(ranges, "Interior angles.")
-        clinical = [headed({name: v for name, v in row.items() if name not in hidden}) for row in clinical_rows(poses)]
+        clinical = [
+            headed({name: v for name, v in row.items() if name not in hidden}) for row in clinical_rows(poses)
+        ]
         report.rows(
-            clinical, f"Clinical angles, with the angle of the ISB that each comes near to. Smoothing of {SMOOTHING}."
+            clinical,
+            f"Clinical angles, with the angle of the ISB that each comes near to. Smoothing of {SMOOTHING}.",
         )
     if len(people) > PLAYERS:
         report.section("All recordings")
@@ -330,15 +395,27 @@ def angles_page(answer: Angles, path: Path | None = None) -> Report:
 
 
 def motifs_page(answer: Motifs, path: Path | None = None) -> Report:
-    """Examples of every motif side by side, their times and durations, how they merge, and how stable they are."""
-    encoder, model, events, rows, steady = answer.encoder, answer.model, answer.bouts, answer.rows, answer.stability
+    """Examples of every motif side by side, their times and durations, how they merge, and how stable they
+    are.
+    """
+    encoder, model, events, rows, steady = (
+        answer.encoder,
+        answer.model,
+        answer.bouts,
+        answer.rows,
+        answer.stability,
+    )
     title = answer.source.name
     examples = {
-        row["motif"]: ready_clips(encoder, answer.source, typical_rows(answer.table, answer.probability, number))
+        row["motif"]: ready_clips(
+            encoder, answer.source, typical_rows(answer.table, answer.probability, number)
+        )
         for number, row in enumerate(rows)
     }
     report = Report("Motifs", title)
-    report.section("Examples", "For every motif the windows that are surest of it. Choose a motif above the players.")
+    report.section(
+        "Examples", "For every motif the windows that are surest of it. Choose a motif above the players."
+    )
     grid = [[card(clip, name) for clip in clips] for name, clips in examples.items() if clips]
     report.figure(player(grid, encoder.topology), f"{len(grid)} motifs.")
     report.section("When and how long")
@@ -349,12 +426,14 @@ def motifs_page(answer: Motifs, path: Path | None = None) -> Report:
         ethogram({name: events.where(recording=name) for name in names}, labels, end=end), "Motifs over time."
     )
     report.figure(
-        bars({r["motif"]: {"share": (r["share"], 0.0)} for r in rows}, y_label="share of time"), "Shares of time."
+        bars({r["motif"]: {"share": (r["share"], 0.0)} for r in rows}, y_label="share of time"),
+        "Shares of time.",
     )
     report.rows(rows, "Bouts of motifs, in seconds, over all recordings.")
     if len(model) > 1:
         report.section(
-            "How motifs merge", "The lower two motifs are joined, the more alike they are; --merge N cuts the tree."
+            "How motifs merge",
+            "The lower two motifs are joined, the more alike they are; --merge N cuts the tree.",
         )
         report.figure(dendrogram(model.tree(), model.names), "Distance of means, in standard deviations.")
         tree = [
@@ -371,8 +450,8 @@ def motifs_page(answer: Motifs, path: Path | None = None) -> Report:
     if steady is not None:
         report.section(
             "How far they depend on chance",
-            "Adjusted Rand index of the motifs of all windows: 1 is the same motifs, 0 is chance. Seeds start the search "
-            "elsewhere; halves are found in one half of the recordings each and applied to all.",
+            "Adjusted Rand index of the motifs of all windows: 1 is the same motifs, 0 is chance. Seeds start"
+            " the search elsewhere; halves are found in one half of the recordings each and applied to all.",
         )
         report.table(["compared", "adjusted Rand index"], [[name, value] for name, value in steady.items()])
     return report
@@ -384,9 +463,9 @@ def deviation_page(answer: Deviations, path: Path | None = None) -> Report:
     people = rows[0]["people"] if rows else 0
     report.section(
         "Visits",
-        f"How unusual a recording is beside {people} people of the reference: a percentile of 95 is further away than 95 of "
-        f"100 of them, each held out in turn. With {people} people it moves in steps of {100 / max(people, 1):.1f}. "
-        "This is a distance, not a diagnosis.",
+        f"How unusual a recording is beside {people} people of the reference: a percentile of 95 is further"
+        f" away than 95 of 100 of them, each held out in turn. With {people} people it moves in steps of"
+        f" {100 / max(people, 1):.1f}. This is a distance, not a diagnosis.",
     )
     for sentence in warnings_about(rows):
         report.text(f"Warning: {sentence}.")
@@ -401,7 +480,9 @@ def deviation_page(answer: Deviations, path: Path | None = None) -> Report:
         line_chart(curves, x_label="visit", y_label="percentile", y_range=(0, 100)),
         "Percentile of every visit in its order.",
     )
-    spread = [{"reference": name, "score": value} for name, value in (rows[0]["reference"] if rows else {}).items()]
+    spread = [
+        {"reference": name, "score": value} for name, value in (rows[0]["reference"] if rows else {}).items()
+    ]
     report.rows(spread, "Scores of the reference itself, each person against the others.")
     visits = [
         {k: v for k, v in row.items() if k not in ("joints", "moments", "reference", "other_windows")}
@@ -413,11 +494,14 @@ def deviation_page(answer: Deviations, path: Path | None = None) -> Report:
     ]
     report.rows(visits, "All recordings; unlike: further from the reference than anybody in it.")
     report.section(
-        "Joints", "How far joints are from the nearest movement of the reference, and how many times what is usual."
+        "Joints",
+        "How far joints are from the nearest movement of the reference, and how many times what is usual.",
     )
     joints = [{"recording": row["recording"], **joint} for row in rows for joint in row["joints"]]
     report.rows(joints, "The five joints of every recording that deviate most.")
-    report.section("Moments", "The windows that deviate most, with their percentile among windows of the reference.")
+    report.section(
+        "Moments", "The windows that deviate most, with their percentile among windows of the reference."
+    )
     moments = [{"recording": row["recording"], **moment} for row in rows for moment in row["moments"]]
     report.rows(moments, "Times in seconds.")
     return report

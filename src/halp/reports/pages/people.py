@@ -1,4 +1,6 @@
-"""The page of the people in a video: a frame with everybody's name, a picture of each and when they are seen."""
+"""The page of the people in a video: a frame with everybody's name, a picture of each and when they are
+seen.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,20 @@ def people_page(answer: People, path: Path | None = None) -> Report:
     """Everybody in one frame, then each person with a picture, the number for --person and a timeline."""
     report = Report("People", answer.film.name)
     report.section(
-        "Who is seen", f"{len(answer)} people were followed through {answer.landmarks.times[-1]:.1f} s of video."
+        "Who is seen",
+        f"{len(answer)} people were followed through {answer.landmarks.times[-1]:.1f} s of video.",
     )
     moment, picture = _everybody(answer)
-    report.figure(_image(picture, _WIDEST, f"frame at {moment:.2f} s with numbers"), f"The video at {moment:.2f} s.")
+    report.figure(
+        _image(picture, _WIDEST, f"frame at {moment:.2f} s with numbers"), f"The video at {moment:.2f} s."
+    )
     events, end = answer.events(), float(answer.landmarks.times[-1])
     for person in answer:
         name = answer.recording(person)
         report.section(
             f"Person {person.number}",
-            f"Seen from {person.first:.1f} to {person.last:.1f} s, in {person.share:.0%} of the frames. Other commands report "
-            f"this person as '{name}'; --person {person.number} chooses this person alone.",
+            f"Seen from {person.first:.1f} to {person.last:.1f} s, in {person.share:.0%} of the frames. Other"
+            f" commands report this person as '{name}'; --person {person.number} chooses this person alone.",
         )
         seen = [event for event in events if event.recording == name]
         report.figure(

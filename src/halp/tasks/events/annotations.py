@@ -1,7 +1,7 @@
 """Events of annotation programs: ELAN, Praat, Audacity and SLEAP.
 
-A file of the first three holds one recording, named like it; a `.slp` file of SLEAP (format 2.6 and later) holds inclusive
-frame numbers of films, with subjects as tracks.
+A file of the first three holds one recording, named like it; a `.slp` file of SLEAP (format 2.6 and later)
+holds inclusive frame numbers of films, with subjects as tracks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def _refuse_doctype(path: Path) -> None:
     """Read XML once for what annotation files never have: document types and entities."""
 
     def refuse(*_: object) -> None:
-        raise problem(path, "", "it declares a document type or entities", "do not open it, it could be an attack")
+        raise problem(
+            path, "", "it declares a document type or entities", "do not open it, it could be an attack"
+        )
 
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
@@ -44,7 +46,9 @@ def _refuse_doctype(path: Path) -> None:
 
 
 def read_elan(path: Path) -> Rows:
-    """Aligned annotations of an ELAN file; a tier is a subject, its annotator says whether a model made it."""
+    """Aligned annotations of an ELAN file; a tier is a subject, its annotator says whether a model made
+    it.
+    """
     elan = needed("pympi.Elan")
     _refuse_doctype(path)
     try:
@@ -58,7 +62,9 @@ def read_elan(path: Path) -> Rows:
                 if None in times:
                     loose += 1
                     continue
-                events.append(Event(path.stem, times[0] / 1000, times[1] / 1000, label.strip(), subject, source))
+                events.append(
+                    Event(path.stem, times[0] / 1000, times[1] / 1000, label.strip(), subject, source)
+                )
     except InputError:
         raise
     except Exception as error:  # the library does not name its errors
@@ -67,7 +73,9 @@ def read_elan(path: Path) -> Rows:
 
 
 def write_elan(path: Path, events: Events) -> None:
-    """An ELAN file of one recording, a tier for every subject and source; times in whole milliseconds, scores are lost."""
+    """An ELAN file of one recording, a tier for every subject and source; times in whole milliseconds, scores
+    are lost.
+    """
     document = needed("pympi.Elan").Eaf(author="halp")
     document.remove_tier("default")
     document.adocument["DATE"] = "1970-01-01T00:00:00+00:00"
@@ -76,7 +84,9 @@ def write_elan(path: Path, events: Events) -> None:
         for event in rows:
             begin, end = round(event.start * 1000), round(event.stop * 1000)
             if begin == end:
-                raise InputError(f"'{path}': an event of '{event.label}' is shorter than a millisecond; leave it out")
+                raise InputError(
+                    f"'{path}': an event of '{event.label}' is shorter than a millisecond; leave it out"
+                )
             document.add_annotation(tier, begin, end, event.label)
     with atomic_path(path) as partial:
         document.to_file(str(partial))
@@ -121,7 +131,9 @@ def read_textgrid(path: Path) -> Rows:
 
 
 def write_textgrid(path: Path, events: Events) -> None:
-    """A Praat TextGrid (short form) of one recording, a tier for every subject and source; scores are lost."""
+    """A Praat TextGrid (short form) of one recording, a tier for every subject and source; scores are
+    lost.
+    """
     end = max([e.stop for e in events] + [events.lengths.get(e.recording, 0.0) for e in events])
     tiers = _named_tiers(events)
     lines = [
@@ -162,7 +174,9 @@ def read_audacity(path: Path) -> Rows:
         if not row.strip() or cells[0] == "\\":  # the line with frequencies
             continue
         if len(cells) < 3:
-            raise problem(path, f"line {line}", "it is not an Audacity label", "export start, stop and label with tabs")
+            raise problem(
+                path, f"line {line}", "it is not an Audacity label", "export start, stop and label with tabs"
+            )
         start, stop = (seconds(cell, path, f"line {line}") for cell in cells[:2])
         events.append(Event(path.stem, start, stop, cells[2].strip()))
     return events, {}, []
@@ -171,7 +185,9 @@ def read_audacity(path: Path) -> Rows:
 def write_audacity(path: Path, events: Events) -> None:
     """Labels of Audacity for one recording; subjects, sources and scores are lost."""
     rows = sorted((e.start, e.stop, e.label) for e in events if e.label)
-    write_text(path, "".join(f"{start:.6f}\t{stop:.6f}\t{' '.join(label.split())}\n" for start, stop, label in rows))
+    write_text(
+        path, "".join(f"{start:.6f}\t{stop:.6f}\t{' '.join(label.split())}\n" for start, stop, label in rows)
+    )
 
 
 def read_sleap(path: Path) -> Rows:
@@ -217,10 +233,15 @@ def _film(text: str, path: Path) -> tuple[str, float | None]:
     try:
         entry = json.loads(text)
         backend = entry.get("backend", entry)
-        name, rate = str(backend.get("filename") or entry.get("filename")), backend.get("fps", entry.get("fps"))
+        name, rate = (
+            str(backend.get("filename") or entry.get("filename")),
+            backend.get("fps", entry.get("fps")),
+        )
         return PurePosixPath(name.replace("\\", "/")).stem, float(rate) if rate and float(rate) > 0 else None
     except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
-        raise problem(path, "'videos_json'", "it does not describe films", "save it again with SLEAP") from None
+        raise problem(
+            path, "'videos_json'", "it does not describe films", "save it again with SLEAP"
+        ) from None
 
 
 def _track_names(content: Content, path: Path) -> list[str]:
@@ -229,21 +250,30 @@ def _track_names(content: Content, path: Path) -> list[str]:
         try:
             entry = json.loads(text)
         except (RecursionError, ValueError):
-            raise problem(path, "'tracks_json'", "it does not name tracks", "save it again with SLEAP") from None
+            raise problem(
+                path, "'tracks_json'", "it does not name tracks", "save it again with SLEAP"
+            ) from None
         names.append(str(entry[1]) if isinstance(entry, list) and len(entry) > 1 else str(entry))
     return names
 
 
 def write_sleap(path: Path, events: Events, media: str = "mp4", fps: float = 30.0) -> None:
-    """A `.slp` file with all recordings as films; times become whole frames, an event has one frame at least."""
+    """A `.slp` file with all recordings as films; times become whole frames, an event has one frame at
+    least.
+    """
     if not 0 < fps <= 10_000:
         raise InputError(f"fps of {fps:g} cannot be; give the frames per second of the films")
     sleap: Any = needed("sleap_io", "sleap")
     films = {name: sleap.Video(filename=f"{name}.{media}", open_backend=False) for name in events.recordings}
     for film in films.values():
         film.fps = fps
-    kinds = {label: sleap.EventType(name=label) for label in sorted({event.label for event in events if event.label})}
-    tracks = {name: sleap.Track(name) for name in sorted({event.subject for event in events if event.subject})}
+    kinds = {
+        label: sleap.EventType(name=label)
+        for label in sorted({event.label for event in events if event.label})
+    }
+    tracks = {
+        name: sleap.Track(name) for name in sorted({event.subject for event in events if event.subject})
+    }
     rows = []
     for event in events:
         if not event.label:

@@ -25,14 +25,18 @@ def aggregated_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) 
             points += 1
             continue
         name = _boris_recording(path, cells)
-        start, stop = (seconds(cells[key], path, f"line {line}, column '{key}'") for key in ("start (s)", "stop (s)"))
+        start, stop = (
+            seconds(cells[key], path, f"line {line}, column '{key}'") for key in ("start (s)", "stop (s)")
+        )
         events.append(Event(name, start, stop, cells["behavior"], _boris_subject(cells.get("subject", ""))))
         lengths |= _boris_length(name, cells)
     return events, lengths, left_out_points(points)
 
 
 def tabular_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
-    """Rows of BORIS with one moment each; without a status the moments of a behaviour are starts and stops in turn."""
+    """Rows of BORIS with one moment each; without a status the moments of a behaviour are starts and stops in
+    turn.
+    """
     events: list[Event] = []
     lengths: dict[str, float] = {}
     points = 0
@@ -47,7 +51,9 @@ def tabular_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> 
             continue
         time = seconds(cells["time"], path, f"line {line}, column 'Time'")
         if status not in ("START", "STOP"):
-            raise problem(path, f"line {line}", f"its status is '{status}'", "export START and STOP rows from BORIS")
+            raise problem(
+                path, f"line {line}", f"its status is '{status}'", "export START and STOP rows from BORIS"
+            )
         if status != turn:
             fault = f"'{key[2]}' stops without a start" if status == "STOP" else f"'{key[2]}' starts twice"
             raise problem(path, f"line {line}", fault, "correct the unpaired events in BORIS")
@@ -57,7 +63,9 @@ def tabular_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> 
             events.append(Event(name, begun.pop(key)[0], time, key[2], subject))
         lengths |= _boris_length(name, cells)
     for (_, _, label), (_, line) in begun.items():
-        raise problem(path, f"line {line}", f"'{label}' starts and never stops", "correct the unpaired events in BORIS")
+        raise problem(
+            path, f"line {line}", f"'{label}' starts and never stops", "correct the unpaired events in BORIS"
+        )
     return events, lengths, left_out_points(points)
 
 
@@ -83,7 +91,9 @@ def write_boris_excel(path: Path, events: Events) -> None:
 
 
 def _boris_marks(events: Events) -> Iterator[tuple[float, str, str, str]]:
-    """Time, subject, code and comment of the two ends of every event; stops come before the starts of the same moment."""
+    """Time, subject, code and comment of the two ends of every event; stops come before the starts of the
+    same moment.
+    """
     marks = []
     for event in events:
         if event.label:
@@ -95,7 +105,9 @@ def _boris_marks(events: Events) -> Iterator[tuple[float, str, str, str]]:
 
 
 def write_boris(path: Path, events: Events, media: str = "mp4") -> None:
-    """A BORIS project (format 7.0) with an observation for every recording; `boris.json` has what is always the same."""
+    """A BORIS project (format 7.0) with an observation for every recording; `boris.json` has what is always
+    the same.
+    """
     empty = json.loads(Path(__file__).with_name("boris.json").read_text(encoding="utf-8"))
     observations = {}
     for name, part in events.by_recording().items():
@@ -107,8 +119,12 @@ def write_boris(path: Path, events: Events, media: str = "mp4") -> None:
             "events": [[*mark[:3], "", mark[3], "NA"] for mark in _boris_marks(part)],
             "media_info": {key: {film: value} for key, value in facts.items()} | {"offset": {"1": 0.0}},
         }
-    subjects = [empty["subject"] | {"name": name} for name in sorted({event.subject for event in events} - {""})]
-    behaviours = [empty["behaviour"] | {"code": code} for code in sorted({event.label for event in events} - {""})]
+    subjects = [
+        empty["subject"] | {"name": name} for name in sorted({event.subject for event in events} - {""})
+    ]
+    behaviours = [
+        empty["behaviour"] | {"code": code} for code in sorted({event.label for event in events} - {""})
+    ]
     project = empty["project"] | {"project_name": path.stem, "observations": observations}
     project["subjects_conf"] = {str(number): entry for number, entry in enumerate(subjects)}
     project["behaviors_conf"] = {str(number): entry for number, entry in enumerate(behaviours)}
@@ -120,12 +136,22 @@ def read_boris(path: Path) -> Rows:
     project = read_json(path, LARGEST)
     rows: list[tuple[int, dict[str, str]]] = []
     try:
-        points = {b["code"] for b in project["behaviors_conf"].values() if b["type"].lower().startswith("point")}
+        points = {
+            b["code"] for b in project["behaviors_conf"].values() if b["type"].lower().startswith("point")
+        }
         for name, observation in project["observations"].items():
             films = observation["file"].get("1", []) if isinstance(observation["file"], dict) else []
-            for at, (time, subject, code, *_) in enumerate(sorted(observation["events"], key=lambda mark: mark[0]), 1):
+            for at, (time, subject, code, *_) in enumerate(
+                sorted(observation["events"], key=lambda mark: mark[0]), 1
+            ):
                 status = "POINT" if code in points else ""
-                cells = {"code": code, "status": status, "subject": subject, "time": str(time), "observation id": name}
+                cells = {
+                    "code": code,
+                    "status": status,
+                    "subject": subject,
+                    "time": str(time),
+                    "observation id": name,
+                }
                 rows.append((at, cells | {"media file name": films[0] if films else ""}))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise problem(path, "", f"it is not a BORIS project ({error!r})", "save it again in BORIS") from None

@@ -1,4 +1,6 @@
-"""What readers and writers of events share: times, texts that no spreadsheet runs, limits, workbooks, optional packages."""
+"""What readers and writers of events share: times, texts that no spreadsheet runs, limits, workbooks,
+optional packages.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def write_workbook(path: Path, columns: Sequence[str], rows: Sequence[Sequence[A
             if isinstance(cell.value, str):  # a text that begins with = stays a text
                 cell.data_type = "s"
         sheet.append(cells)
-    content = io.BytesIO()  # an archive that cannot be finished for want of space would complain once more at its end
+    content = (
+        io.BytesIO()
+    )  # an archive that cannot be finished for want of space would complain once more at its end
     book.save(content)
     with atomic_path(path) as partial:
         partial.write_bytes(content.getbuffer())

@@ -1,7 +1,7 @@
 """Events in the formats that other programs read and write: tables, BORIS, ELAN, Praat, Audacity and SLEAP.
 
-`read_events` and `write_events` choose by the ending unless told; a folder is read file by file. Formats that hold one
-recording per file are written to a folder, a file per recording.
+`read_events` and `write_events` choose by the ending unless told; a folder is read file by file. Formats that
+hold one recording per file are written to a folder, a file per recording.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class Format:
-    """How events are read and written; `single` formats hold one recording per file, `takes` are options of the writer."""
+    """How events are read and written; `single` formats hold one recording per file, `takes` are options of
+    the writer.
+    """
 
     ending: str
     read: Callable[[Path], Rows]
@@ -66,7 +68,9 @@ def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tupl
     endings = {kind.ending for kind in FORMATS.values()}
     files = find_files(path, *endings) if path.is_dir() else [path]
     if not files:
-        raise InputError(f"there is no file with events below '{path}'; known endings: {', '.join(sorted(endings))}")
+        raise InputError(
+            f"there is no file with events below '{path}'; known endings: {', '.join(sorted(endings))}"
+        )
     events: list[Event] = []
     lengths: dict[str, float] = {}
     notes: list[str] = []
@@ -79,21 +83,30 @@ def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tupl
 
 
 def write_events(
-    events: Events, path: str | os.PathLike[str], file_format: str = "auto", *, media: str = "mp4", fps: float = 30.0
+    events: Events,
+    path: str | os.PathLike[str],
+    file_format: str = "auto",
+    *,
+    media: str = "mp4",
+    fps: float = 30.0,
 ) -> list[Path]:
     """Write events and say which files; several recordings in a format that holds one make a folder of files.
 
-    `media` is the ending of the films that BORIS and SLEAP are told to look for, `fps` their rate for SLEAP, which counts
-    frames.
+    `media` is the ending of the films that BORIS and SLEAP are told to look for, `fps` their rate for SLEAP,
+    which counts frames.
     """
     path = Path(path)
     kind = FORMATS[_choose_format(path, file_format)]
     try:
-        if not kind.single or (path.suffix.lower() == kind.ending and len({e.recording for e in events}) == 1):
+        if not kind.single or (
+            path.suffix.lower() == kind.ending and len({e.recording for e in events}) == 1
+        ):
             given = {"media": media, "fps": fps}
             kind.write(path, events, **{name: given[name] for name in kind.takes})
             return [path]
-        return [_write_one(path, kind, name, part) for name, part in events.by_recording().items() if len(part)]
+        return [
+            _write_one(path, kind, name, part) for name, part in events.by_recording().items() if len(part)
+        ]
     except OSError as error:
         raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
 
@@ -159,8 +172,12 @@ def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]], *, decimal_com
         if reads is not None:
             twice = next((name for name in header if name and header.count(name) > 1), None)
             if twice is not None:
-                raise problem(path, f"line {line}", f"column '{twice}' is there twice", "rename one of the two")
-            table = ((line, dict(zip_longest(header, row[: len(header)], fillvalue=""))) for line, row in rows)
+                raise problem(
+                    path, f"line {line}", f"column '{twice}' is there twice", "rename one of the two"
+                )
+            table = (
+                (line, dict(zip_longest(header, row[: len(header)], fillvalue=""))) for line, row in rows
+            )
             return reads(path, map(_with_points, table) if decimal_comma else table)
     raise problem(
         path,
@@ -173,7 +190,9 @@ def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]], *, decimal_com
 def _with_points(row: tuple[int, dict[str, str]]) -> tuple[int, dict[str, str]]:
     """A row of a table whose separator is not a comma: 1,5 is a number in columns of numbers."""
     line, cells = row
-    return line, cells | {name: point_number(cell) for name, cell in cells.items() if name in _NUMBERS and "," in cell}
+    return line, cells | {
+        name: point_number(cell) for name, cell in cells.items() if name in _NUMBERS and "," in cell
+    }
 
 
 def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
@@ -182,7 +201,10 @@ def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> R
         tuple[str, ...], dict[str, str]
     ] = {}  # further columns, such as a group, are mostly those of the row before
     for line, cells in table:
-        row = {**{_OTHER_WORDS[name]: cell for name, cell in cells.items() if name in _OTHER_WORDS and cell}, **cells}
+        row = {
+            **{_OTHER_WORDS[name]: cell for name, cell in cells.items() if name in _OTHER_WORDS and cell},
+            **cells,
+        }
         for name, other in _OTHER_WORDS.items():
             row[other] = cells.get(other) or cells.get(name, "")
         where = f"line {line}, column "
@@ -245,15 +267,23 @@ def read_excel(path: Path) -> Rows:
             if sum(part.file_size for part in archive.infolist()) > 4 * LARGEST:
                 raise problem(path, "", "it unpacks to more than 256 MiB", "save the events as CSV")
             if any(
-                b"<!DOCTYPE" in archive.read(part) for part in archive.namelist() if part.endswith((".xml", ".rels"))
+                b"<!DOCTYPE" in archive.read(part)
+                for part in archive.namelist()
+                if part.endswith((".xml", ".rels"))
             ):
-                raise problem(path, "", "it declares a document type", "do not open it, it could be an attack")
+                raise problem(
+                    path, "", "it declares a document type", "do not open it, it could be an attack"
+                )
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        sheet = [["" if cell is None else str(cell).strip() for cell in row] for row in book.worksheets[0].values]
+        sheet = [
+            ["" if cell is None else str(cell).strip() for cell in row] for row in book.worksheets[0].values
+        ]
     except InputError:
         raise
     except Exception as error:  # the library names its errors by what it met in the archive
-        raise problem(path, "", f"it cannot be read as a workbook ({error})", "save it again as .xlsx") from None
+        raise problem(
+            path, "", f"it cannot be read as a workbook ({error})", "save it again as .xlsx"
+        ) from None
     return _from_rows(path, [(at, row) for at, row in enumerate(sheet, start=1) if any(row)])
 
 
@@ -265,7 +295,9 @@ def write_excel(path: Path, events: Events) -> None:
 
 def _read_any_boris(path: Path) -> Rows:
     """A project of BORIS, or a table that BORIS exported."""
-    return {".xlsx": read_excel, ".csv": read_csv, ".tsv": read_csv}.get(path.suffix.lower(), read_boris)(path)
+    return {".xlsx": read_excel, ".csv": read_csv, ".tsv": read_csv}.get(path.suffix.lower(), read_boris)(
+        path
+    )
 
 
 FORMATS: dict[str, Format] = {
