@@ -115,12 +115,7 @@ def open_tasks(folder: Path, *, validate: bool = False) -> list[Task]:
             groups = store.cameras if name == "nw-ucla" else store.subjects
             parts = [(train[fit], train[held]) for fit, held in group_folds(groups[train], FOLDS)]
         tasks.append(
-            Task(
-                name,
-                [np.array(store.clip(i))[:, :1] for i in range(len(store))],
-                store.labels,
-                parts,
-            )
+            Task(name, [np.array(store.clip(i))[:, :1] for i in range(len(store))], store.labels, parts)
         )
     return tasks
 
@@ -288,9 +283,7 @@ def remembered(path: Path, measured: Callable[[], dict[str, Cells]]) -> dict[str
     return found
 
 
-def summary(
-    cells: Mapping[str, Mapping[str, Mapping[int, Mapping[str, Array]]]],
-) -> dict[str, Any]:
+def summary(cells: Mapping[str, Mapping[str, Mapping[int, Mapping[str, Array]]]]) -> dict[str, Any]:
     """Accuracies in per cent: method → measure → angle → set and mean."""
     table: dict[str, Any] = {}
     for method, tasks in cells.items():
@@ -354,14 +347,8 @@ def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], ours: str, comma
             lines.append(f"| {method}{_numbers(method, name)} | {' | '.join(row)} |")
         lines.append("")
     for method, measures in gaps.items():
-        lines += [
-            f"## {ours} less {method}: 95 % intervals when test clips are drawn again",
-            "",
-        ]
-        lines += [
-            f"| measure, angle | {' | '.join(SETS)} |",
-            "| --- |" + " --- |" * len(SETS),
-        ]
+        lines += [f"## {ours} less {method}: 95 % intervals when test clips are drawn again", ""]
+        lines += [f"| measure, angle | {' | '.join(SETS)} |", "| --- |" + " --- |" * len(SETS)]
         for name in MEASURES:
             for angle, row in measures[name].items():
                 cells = ["{:+.1f} ({:+.1f} to {:+.1f})".format(*row[task]).replace("-", "−") for task in SETS]
@@ -384,9 +371,7 @@ def main(arguments: Sequence[str]) -> int:
         help="store of `tools.encoders.corpus --unturned`, for baselines that are fitted",
     )
     parser.add_argument(
-        "--validate",
-        action="store_true",
-        help="folds of the training parts only, printed as JSON",
+        "--validate", action="store_true", help="folds of the training parts only, printed as JSON"
     )
     parser.add_argument("--out", type=Path, default=Path("runs/view"), help="where stores go")
     options = parser.parse_args(arguments)
@@ -422,8 +407,7 @@ def main(arguments: Sequence[str]) -> int:
             )
     for task in tasks:
         found = remembered(
-            kept("halp-base in 3D", task),
-            lambda task=task: {"all": measure(task, {0: space_features(task)})},
+            kept("halp-base in 3D", task), lambda task=task: {"all": measure(task, {0: space_features(task)})}
         )
         cells.setdefault("halp-base in 3D", {})[task.name] = found["all"]
     table = summary(cells)

@@ -45,7 +45,7 @@ def test_the_page_has_an_example_for_each_of_the_six_seams() -> None:
         PROTOCOLS["majority"],
     ]
     assert [entry.plugin for entry in registered] == [
-        *("encoder.py", "loss_term.py", "method.py", "augmentation.py", "protocol.py"),
+        *("encoder.py", "loss_term.py", "method.py", "augmentation.py", "protocol.py")
     ]
 
 

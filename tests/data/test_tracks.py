@@ -76,10 +76,7 @@ def mistakes(found: Detections, truth: npt.NDArray[np.int64]) -> int:
 
 @settings(max_examples=40)
 @given(
-    seed=st.integers(0, 10_000),
-    first=st.floats(60, 200),
-    second=st.floats(60, 200),
-    beside=st.floats(0, 40),
+    seed=st.integers(0, 10_000), first=st.floats(60, 200), second=st.floats(60, 200), beside=st.floats(0, 40)
 )
 def test_two_people_who_cross_stay_who_they_are(
     seed: int, first: float, second: float, beside: float

@@ -160,9 +160,7 @@ def test_table_by_recording_says_what_most_of_each_is(session: Session) -> None:
     )  # people are not known, so nothing tells what is unlike them
 
 
-def test_command_of_the_page_fits_a_model_to_the_labels_that_were_given(
-    session: Session,
-) -> None:
+def test_command_of_the_page_fits_a_model_to_the_labels_that_were_given(session: Session) -> None:
     api, collection = Api(session), session.collection
     for number in range(4):
         api.label({"rows": collection.rows_of(number)[:3].tolist(), "label": "ab"[number % 2]})

@@ -125,11 +125,7 @@ def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothin
 def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
     table, sources = (
         list_tables()["linear-others"],
-        [
-            DataSource("ntu60"),
-            DataSource("ntu120"),
-            DataSource("pku2"),
-        ],
+        [DataSource("ntu60"), DataSource("ntu120"), DataSource("pku2")],
     )
     asked = make_schedule(table, SCALES["paper"], sources)
     published = sum(value is not None for row in table.rows for value in row.paper)

@@ -204,11 +204,9 @@ def test_settings_of_protocols_are_carried_into_a_table(tmp_path: Path) -> None:
     chosen = prepared.schedule.scale.protocol_settings(
         TableColumn("NTU-60 x-sub"), TableRow("HaLP"), prepared.schedule.protocols
     )
-    assert chosen == {
-        "crops": 1,
-        "head": "mlp",
-        "epochs": 2,
-    }, "the exact solver of the tiny scale is for a linear head"
+    assert chosen == {"crops": 1, "head": "mlp", "epochs": 2}, (
+        "the exact solver of the tiny scale is for a linear head"
+    )
     assert {job.recipe.epochs for job in prepared.schedule.jobs.values()} == {5}
     with pytest.raises(InputError, match=r"did you mean 'linear\.head'"):
         prepare_sweep("hardest", out=tmp_path, settings=("linear.haed=mlp",), dry=True)

@@ -47,12 +47,7 @@ def test_published_orders_are_kept() -> None:
     # Positions from the formats' own documentation.
     assert [
         get_topology("coco-17").index(j) for j in ("nose", "shoulder_left", "hip_right", "ankle_right")
-    ] == [
-        0,
-        5,
-        12,
-        16,
-    ]
+    ] == [0, 5, 12, 16]
     assert [get_topology("openpose-25").index(j) for j in ("hip_center", "ear_left", "toe_big_left", "heel_right")] == [
         8, 18, 19, 24,
     ]  # fmt: skip

@@ -94,10 +94,7 @@ def test_when_each_person_is_seen_is_written_as_events(film: Path, tmp_path: Pat
     events = halp.people(film).events()
     assert [
         (e.recording, round(e.start, 3), round(e.stop, 3), e.label, e.more["person"]) for e in events
-    ] == [
-        ("visit#1", 0.0, 4.0, "seen", 1),
-        ("visit#2", 1.0, 2.5, "seen", 2),
-    ]
+    ] == [("visit#1", 0.0, 4.0, "seen", 1), ("visit#2", 1.0, 2.5, "seen", 2)]
 
 
 def test_the_thumbnail_shows_the_person(film: Path) -> None:

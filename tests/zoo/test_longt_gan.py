@@ -90,10 +90,7 @@ def test_each_side_moves_by_its_own_loss_alone() -> None:
     encoder, parts, hidden, filled = parts_of(made)
     judges, makers = (
         list(parts.discriminator.parameters()),
-        [
-            *encoder.parameters(),
-            *parts.decoder.parameters(),
-        ],
+        [*encoder.parameters(), *parts.decoder.parameters()],
     )
     judging = discriminator_loss(
         parts.discriminate(CLIPS.flatten(2)), parts.discriminate(filled.detach())

@@ -22,13 +22,7 @@ from halp.evaluation import RawCoordinates
 from halp.evaluation.analysis.similarities import kept_share
 from halp.evaluation.evaluate_run import EncoderResults, evaluate_protocols, fitting_shipped
 from halp.reports.page import Report
-from halp.reports.run_report import (
-    add_accuracies,
-    add_curves,
-    add_embedding,
-    add_prototypes,
-    add_provenance,
-)
+from halp.reports.run_report import add_accuracies, add_curves, add_embedding, add_prototypes, add_provenance
 from halp.training import Recipe, Run, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints
 

@@ -143,11 +143,7 @@ app.verb(
 
 @app.command
 def poses(
-    source: Positional[Path],
-    out: Positional[Path],
-    *,
-    to: str = "trc",
-    reading: WholeArgs = WHOLE,
+    source: Positional[Path], out: Positional[Path], *, to: str = "trc", reading: WholeArgs = WHOLE
 ) -> None:
     """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or
     Motion-BIDS.

@@ -152,12 +152,4 @@ def has_setting(encoder: str, name: str) -> bool:
     return name in field_types(ENCODERS[encoder].settings)
 
 
-from halp.encoders import (  # noqa: E402, F401  (they register)
-    branches,
-    fusion,
-    gru,
-    kernel_fusion,
-    lifted,
-    stgcn,
-    transformer,
-)
+from halp.encoders import branches, fusion, gru, kernel_fusion, lifted, stgcn, transformer  # noqa: E402, F401  (they register)

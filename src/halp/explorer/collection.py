@@ -282,16 +282,7 @@ class Collection:
             made["class"] = _ranked("class", self.table.labels, known)
         store, own = (
             self.source.store,
-            (
-                "name",
-                "length",
-                "label",
-                "subject",
-                "recording",
-                "start",
-                "end",
-                "fps",
-            ),
+            ("name", "length", "label", "subject", "recording", "start", "end", "fps"),
         )
         further = {} if store is None else {name: v for name, v in store.columns.items() if name not in own}
         items = self.source.rows["item"]

@@ -15,12 +15,7 @@ from urllib.parse import parse_qs
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from halp.core.http_limits import (  # noqa: F401  (the server takes them from here)
-    LimitedBody,
-    PatientProtocol,
-    TooLarge,
-    TooSlow,
-)
+from halp.core.http_limits import LimitedBody, PatientProtocol, TooLarge, TooSlow  # noqa: F401  (the server takes them from here)
 
 LARGEST = 4 << 20  # bytes of a request: a lasso around a million rows
 PATIENCE = PatientProtocol.patience  # seconds that a client has to send its request

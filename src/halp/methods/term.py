@@ -189,11 +189,7 @@ def build_terms(terms: Mapping[str, Any], streams: Sequence[str], temperature: f
 
 
 def add_terms(
-    loss: Tensor | float,
-    terms: nn.ModuleDict,
-    batches: StreamBatches,
-    queue: KeyQueue,
-    context: StepContext,
+    loss: Tensor | float, terms: nn.ModuleDict, batches: StreamBatches, queue: KeyQueue, context: StepContext
 ) -> tuple[Any, Metrics]:
     """A loss with all terms added in order, and the terms' metrics."""
     metrics: Metrics = {}

@@ -86,11 +86,7 @@ def player(
             most = max((clip[name] * clip["extent"] for row in packed for clip in row), default=1.0)
             for drawn in (drawn for row in packed for drawn in row):
                 drawn[name] = round(most / drawn["extent"], 4)
-    data = {
-        **describe_body(topology),
-        "rate": rate,
-        "rows": packed,
-    }
+    data = {**describe_body(topology), "rate": rate, "rows": packed}
     return _moving_figure("player", data)
 
 

@@ -164,13 +164,7 @@ def _tables() -> dict[str, PaperTable]:
         rows = tuple(_rows(entry, data["systems"]))
         further = {key: entry[key] for key in ("kind", "scale", "corrected") if key in entry}
         tables[entry["id"]] = PaperTable(
-            entry["id"],
-            entry["title"],
-            entry["source"],
-            entry.get("caption", ""),
-            columns,
-            rows,
-            **further,
+            entry["id"], entry["title"], entry["source"], entry.get("caption", ""), columns, rows, **further
         )
     return tables
 

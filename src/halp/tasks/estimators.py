@@ -134,11 +134,7 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(
-        self,
-        kind: str = "auto",
-        *,
-        rejection_rate: float = REJECTION_RATE,
-        random_state: int = 0,
+        self, kind: str = "auto", *, rejection_rate: float = REJECTION_RATE, random_state: int = 0
     ) -> None:
         self.kind = kind
         self.rejection_rate = rejection_rate

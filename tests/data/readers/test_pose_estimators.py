@@ -38,8 +38,7 @@ def frames_of(reader: str, path: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "shape",
-    ["tasks", "solutions", "web", "bare lists", "dictionary of frames", "plain landmarks"],
+    "shape", ["tasks", "solutions", "web", "bare lists", "dictionary of frames", "plain landmarks"]
 )
 def test_mediapipe_json_gives_the_same_clip_in_every_shape(shape: str, tmp_path: Path) -> None:
     world = landmarks()

@@ -2,10 +2,4 @@
 ensemble.
 """
 
-from halp.evaluation.protocols import (  # noqa: F401  (fill the registry)
-    ensemble,
-    finetune,
-    knn,
-    linear,
-    ridge,
-)
+from halp.evaluation.protocols import ensemble, finetune, knn, linear, ridge  # noqa: F401  (fill the registry)
