@@ -35,17 +35,10 @@ MODULES = sorted((ROOT / "src" / "halp").rglob("*.py"))
 # guides are short and keep their code within the width of the site
 GUIDES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name in ("docs", "tutorials")]
 LONG = {
-    "data.md",
     "explore.md",
-    "fidelity.md",
     "findings.md",
-    "methods.md",
-    "methods-contrastive.md",
-    "methods-extensions.md",
-    "methods-predictive.md",
     "results.md",
     "scaling.md",
-    "use.md",
 }
 WORDS, WORDS_OF_A_PAGE, COLUMNS = 48_000, 1_500, 76
 

@@ -95,7 +95,7 @@ def formats() -> str:
         "Every format can also be named.",
         (
             "Which units and axes come out, and what is refused within a format: [Recordings and"
-            " stores](../data.md#formats)."
+            " stores](../formats.md)."
         ),
         "",
         "| format | what it reads | `auto` | options |",

@@ -11,7 +11,7 @@ from reader_samples import OPTIONS, SAMPLES, write_amass, write_bvh, write_deepl
 from halp.core.errors import InputError
 from halp.data.readers import get_reader, list_readers, sniff_reader, with_options
 
-DOCS = Path(__file__).parents[3] / "docs" / "data.md"
+DOCS = Path(__file__).parents[3] / "docs" / "formats.md"
 # The samples that a line stands for.
 READ = {
     "BVH motion capture": ["bvh"],
@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def lines() -> dict[str, tuple[str, str]]:
-    table = DOCS.read_text(encoding="utf-8").split("## Formats")[1].split("\n## ")[0]
+    table = DOCS.read_text(encoding="utf-8").split("\n## ")[0]
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in table.splitlines()
