@@ -3,14 +3,16 @@
 
 STORE holds the classes A001 to A010 of NTU-60, as `halp prepare ntu` makes it. `train` trains what is not
 finished and resumes what was stopped, one process with one thread. `read` probes the seeds that are complete
-on both splits and writes
-`results/endpoint.json` and `.md`: the endpoint, and the exploratory probes with intervals corrected over all
-of them.
+on both splits and writes `results/endpoint.json` and `.md`: the endpoint, and the exploratory probes with
+intervals corrected over all of them. A base that was recorded with more seeds than FOLDER has keeps its
+recorded figures, with the versions that they were measured with. `probe` only keeps the answers of finished
+seeds for `read`, and shows none.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from experiments.files import save_results
+from experiments.files import RESULTS, save_results
 from halp.data.splits import FewLabels
 from halp.data.store import Store, open_store
 from halp.evaluation.analysis.hierarchical import RESAMPLES, interval, resampled_means
@@ -50,6 +52,7 @@ PAIRS = {
     "ntu10": ("MoCo", "HaLP"),
     "ntu10-streams": ("CMD", "HaLP + CMD"),
 }  # table → base and the same with HaLP
+PAIRS_BY_BASE = {pair[0]: pair for pair in PAIRS.values()}
 PAPER = {"MoCo": 3.65, "CMD": 1.0}  # means of its two splits, 60 classes
 
 
@@ -178,7 +181,7 @@ def summarise(found: Found, store: Store, complete: dict[str, list[int]]) -> dic
     explored: list[dict[str, Any]] = []
     pairs = [pair for pair in PAIRS.values() if complete[pair[0]]]
     keys = list(next(iter(found.values())))
-    comparisons = len(pairs) * (3 * len(keys) - 1)  # each split and their mean, without the endpoint
+    comparisons = len(PAIRS) * (3 * len(keys) - 1)  # each split and their mean, without the endpoint
     for base, ours in pairs:
         seeds = complete[base]
         for key in keys:
@@ -206,12 +209,41 @@ def summarise(found: Found, store: Store, complete: dict[str, list[int]]) -> dic
                         str(paired_difference(late, np.zeros_like(late))) if len(late) else None
                     ),
                     "the paper": PAPER[base],
+                    "versions": versions(),
                 }
     return {
         "endpoint": endpoint,
         "comparisons": comparisons,
         "exploratory": explored,
         "accuracy": accuracies(found),
+    }
+
+
+def recorded(store: Store, complete: dict[str, list[int]]) -> dict[str, Any]:
+    """The recorded result of the same store and probe, of bases that have more seeds there than here."""
+    path = RESULTS / "endpoint.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    here = {"store": store.hash, "draws": DRAWS, "penalty": PENALTY, "resamples": RESAMPLES}
+    if any(found.get(name) != value for name, value in here.items()):
+        return {"endpoint": {}, "exploratory": [], "accuracy": {}}
+    rows = {base: row for base, row in found["endpoint"].items() if len(row["seeds"]) > len(complete[base])}
+    rows = {base: {"versions": found["versions"], **row} for base, row in rows.items()}
+    names = {name for base in rows for name in (*PAIRS_BY_BASE[base], f"untrained {base}")}
+    gaps = {row["difference"] for row in rows.values()}
+    return {
+        "endpoint": rows,
+        "exploratory": [row for row in found["exploratory"] if row["difference"] in gaps],
+        "accuracy": {name: row for name, row in found["accuracy"].items() if name in names},
+    }
+
+
+def joined(result: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """A result and recorded rows of other bases, which have the same probes and correction."""
+    return {
+        "endpoint": earlier["endpoint"] | result["endpoint"],
+        "comparisons": result["comparisons"],
+        "exploratory": earlier["exploratory"] + result["exploratory"],
+        "accuracy": dict(sorted((earlier["accuracy"] | result["accuracy"]).items())),
     }
 
 
@@ -230,7 +262,7 @@ def markdown(result: dict[str, Any]) -> str:
             str(len(row["seeds"])),
             text(row["97.5 % interval"]),
             row["Student over seeds, 97.5 %"],
-            str(row["seeds 5 to 9 alone"]),
+            row["seeds 5 to 9 alone"] or "",
             f"{row['the paper']:+.2f}",
         ]
         for row in result["endpoint"].values()
@@ -272,7 +304,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=["train", "read"])
+    parser.add_argument("action", choices=["train", "probe", "read"])
     parser.add_argument("store", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
@@ -282,10 +314,16 @@ def main(arguments: list[str]) -> int:
         train(store, options.out)
         return 0
     complete = complete_seeds(store, options.out)
+    if options.action == "probe":
+        probed(store, options.out, complete)
+        print(f"probed: {complete}")
+        return 0
+    earlier = recorded(store, complete)
+    complete = {base: [] if base in earlier["endpoint"] else seeds for base, seeds in complete.items()}
     if not any(complete.values()):
-        print("no seed is complete on both splits yet")
+        print("no base has as many complete seeds here as are recorded")
         return 2
-    result = summarise(probed(store, options.out, complete), store, complete)
+    result = joined(summarise(probed(store, options.out, complete), store, complete), earlier)
     facts = {
         "command": "python -m experiments.endpoint read STORE --out FOLDER",
         "store": store.hash,
