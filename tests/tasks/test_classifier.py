@@ -242,6 +242,15 @@ def test_learning_curve_takes_whole_groups() -> None:
     ]
 
 
+def test_held_out_clips_shape_nothing_in_the_learning_curve() -> None:
+    vectors, labels = blobs(40, 2, noise=0.1)
+    splits = [(np.arange(30), np.arange(30, 40))]
+    how = (labels, np.arange(40), splits)
+    assert set(learning_curve(Choice(PLAIN, Candidate("knn")), vectors, *how).values()) == {1.0}
+    vectors[-1] = 1e6 * np.arange(1, vectors.shape[1] + 1)  # would move every mean and scale
+    assert min(learning_curve(Choice(PLAIN, Candidate("knn")), vectors, *how).values()) >= 0.9
+
+
 def test_samples_of_many_labels_keep_two_groups_of_every_class() -> None:
     labels, groups = np.repeat([0, 1], [990, 10]), np.arange(1000) // 5
     rows = sample_rows(labels, groups, 50, 0)

@@ -82,9 +82,7 @@ def assess(
             chosen = choose(features, labels, classes, groups, kind, rows=rows, **how)
             score = cross_validate(features, labels, groups, recordings, kind=kind, bar=bar, **how)
             scores.append({**asdict(score), "chosen": str(chosen)})
-            # all products are the same in the span of the rows, which has far fewer coordinates
-            span = project_to_row_span(features, features is raw)
-            curves.append(learning_curve(chosen, span, labels, groups, splits, seed=seed, neighbourhood=near))
+            curves.append(learning_curve(chosen, features, labels, groups, splits, **how))
             bar.advance()
     curve = {count: (curves[0][count], curves[1][count]) for count in curves[0]}
     return {"encoder": scores[0], "raw": scores[1], "curve": curve}
@@ -134,12 +132,13 @@ def learning_curve(
     splits: Splits,
     *,
     seed: int = 0,
+    one_scale: bool = False,
     neighbourhood: Neighbourhood | None = None,
 ) -> dict[int, float]:
     """Accuracy of a kind of classifier against labelled recordings per class: 1, 2, 4, …; mean over folds and
     draws.
 
-    The vectors are standardised already.
+    In every fold the vectors are standardised by the training part: held-out clips shape nothing.
     """
     classes, draw = int(labels.max()) + 1, np.random.default_rng(seed)
     fewest = min(
@@ -148,20 +147,26 @@ def learning_curve(
         for label in np.unique(labels[train])
     )
 
-    def accuracy(count: int, train: Labels, test: Labels) -> float:
+    def accuracy(count: int, train: Labels, test: Labels, span: Vectors) -> float:
         rows = few_per_class(train, labels, groups, count, draw)
         if neighbourhood is not None and chosen.method != PLAIN:
             scores = neighbourhood.scores(chosen.method, rows, labels[rows], classes, test)
         else:
-            head = fit_head(chosen.candidate, vectors[rows], labels[rows], classes, standard=True)
-            scores = head.logits(vectors[test])
+            head = fit_head(chosen.candidate, span[rows], labels[rows], classes, standard=True)
+            scores = head.logits(span[test])
         return float((scores.argmax(1) == labels[test]).mean())
 
     counts = [2**power for power in range(20) if 2**power <= fewest]
     # many held-out labels tell an accuracy with few draws
     draws = _DRAWS if len(labels) < _MANY else _FEW_DRAWS
+    # all products are the same in the span of the rows, which has far fewer coordinates
+    spans = [project_to_row_span(vectors, one_scale, train) for train, _ in splits]
     return {
-        count: float(np.mean([accuracy(count, train, test) for train, test in splits for _ in range(draws)]))
+        count: float(
+            np.mean(
+                [accuracy(count, *split, span) for split, span in zip(splits, spans) for _ in range(draws)]
+            )
+        )
         for count in counts
     }
 

@@ -168,11 +168,14 @@ def column_scale(vectors: Vectors, one_scale: bool = False) -> Vectors:
     return np.where(still, max(float(scale.mean()), 1e-6), scale).astype(np.float32)
 
 
-def project_to_row_span(vectors: Vectors, one_scale: bool = False) -> Vectors:
-    """Standardised vectors, in as many coordinates as there are vectors where these are fewer: all products
-    are the same.
+def project_to_row_span(
+    vectors: Vectors, one_scale: bool = False, fitted: Labels | slice = slice(None)
+) -> Vectors:
+    """Vectors, standardised by the `fitted` rows, in as many coordinates as there are vectors where these are
+    fewer: all products are the same.
     """
-    rows = ((vectors - vectors.mean(0)) / column_scale(vectors, one_scale)).astype(np.float32)
+    mean, scale = vectors[fitted].mean(0), column_scale(vectors[fitted], one_scale)
+    rows = ((vectors - mean) / scale).astype(np.float32)
     if rows.shape[1] <= len(rows):
         return rows
     sizes, directions = np.linalg.eigh(rows @ rows.T)
