@@ -164,3 +164,17 @@ def test_parts_that_were_finished_before_an_interruption_are_not_looked_at_again
         np.testing.assert_array_equal(getattr(whole, name), getattr(again, name))
     assert kept_landmarks(path, model, 6).is_file()
     assert [round(one.share, 2) for one in find_people(whole)] == [1.0, 1.0]
+
+
+def test_after_a_loss_the_surroundings_are_searched_and_not_all_tiles() -> None:
+    network = Bright()
+    finder = PeopleFinder(network, 6)
+    counts = []
+    for number in range(28):  # under a second: all tiles are searched once, in the first frame
+        hidden = 5 <= number < 18
+        people = [(40, 60, 90)] + ([] if hidden else [(400 + 2 * number, 200, 100)])
+        counts.append(len(finder(number / 30, draw(people))[0]))
+    assert counts[:5] == [2] * 5
+    assert counts[5:18] == [1] * 13
+    assert counts[24:] == [2] * 4  # found again near the place of the loss
+    assert len(tiles(640, 360)) < network.found <= len(tiles(640, 360)) + 6

@@ -95,3 +95,61 @@ def test_another_package_is_refused_and_nothing_is_kept(
     with pytest.raises(InputError, match="hash was pinned"):
         obtain_pose_model(package)
     assert not list((tmp_path / "cache").glob("**/*"))
+
+
+def graph_of_three() -> bytes:
+    """A network with a chain of two operators (tensors 0, 1, 2) and another one (0, 3); 2, 3 and 1 are its
+    outputs.
+    """
+    builder = flatbuffers.Builder(64)
+
+    def integers(*items: int) -> int:
+        builder.StartVector(4, len(items), 4)
+        for item in reversed(items):
+            builder.PrependInt32(item)
+        return int(builder.EndVector())
+
+    def table(**slots: int) -> int:
+        builder.StartObject(8)
+        for slot, offset in slots.items():
+            builder.PrependUOffsetTRelativeSlot(int(slot[1:]), offset, 0)
+        return int(builder.EndObject())
+
+    def vector(*items: int) -> int:
+        builder.StartVector(4, len(items), 4)
+        for item in reversed(items):
+            builder.PrependUOffsetTRelative(item)
+        return int(builder.EndVector())
+
+    operators = []
+    for reads, writes in ((0, 1), (0, 3), (1, 2)):
+        inputs, outputs = integers(reads), integers(writes)
+        operators.append(table(_1=inputs, _2=outputs))
+    listed = vector(*operators)
+    results, inputs = integers(2, 3, 1), integers(0)
+    graph = table(_1=inputs, _2=results, _3=listed)
+    graphs = vector(graph)
+    builder.Finish(table(_2=graphs), b"TFL3")
+    return bytes(builder.Output())
+
+
+def test_operators_that_only_serve_a_dropped_output_are_dropped() -> None:
+    def parts(data: bytes) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+        root = pose_model._fields(data, struct.unpack_from("<I", data)[0])
+        graph = pose_model._fields(data, pose_model._targets(data, root[2])[0])
+        operators = [pose_model._fields(data, one) for one in pose_model._targets(data, graph[3])]
+        chained = [
+            tuple(
+                number
+                for slot in (1, 2)
+                for number in pose_model._integers(data, pose_model._target(data, one[slot]))
+            )
+            for one in operators
+        ]
+        return chained, pose_model._integers(data, pose_model._target(data, graph[2]))
+
+    network = graph_of_three()
+    assert parts(network) == ([(0, 1), (0, 3), (1, 2)], (2, 3, 1))
+    assert parts(pose_model.without_output(network, 1, 2)) == ([(0, 1), (1, 2)], (2, 1, 1))
+    assert parts(pose_model.without_output(network, 0, 2)) == ([(0, 1), (0, 3)], (1, 3, 1))
+    assert len(pose_model.without_output(network, 1, 2)) == len(network)

@@ -190,6 +190,7 @@ class FilmWriter:
         self.stream = self.container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
         self.stream.width, self.stream.height = self.size
         self.stream.pix_fmt, self.stream.time_base = "yuv420p", self.base
+        self.stream.options = {"preset": "veryfast"}
         self.stream.codec_context.time_base = self.base
         self.av = av
 

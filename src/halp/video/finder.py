@@ -5,7 +5,7 @@ between.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,14 +18,17 @@ Marks = npt.NDArray[np.float32]
 Seen = tuple[
     Marks, Marks
 ]  # people in the image (pixels, visibility) and in space (metres, visibility), each (n, V, 4)
+Area = tuple[int, int, int, int]  # left, top, right, bottom
 
 _OVERLAP = 0.25  # of neighbouring tiles
 _SCAN = 1.0  # seconds between two looks at all tiles
 _RESCAN = 0.2  # seconds, while somebody was lost a moment ago or nobody is there
 _LOST = 0.3  # seconds that a lost person is looked for in the last place
+_NEAR = 3.0  # side of the area that a person who was lost a moment ago is searched for in, in sides of the box
 _ROOM = 1.6  # side of a crop, in sides of the person's box
 _SAME = 0.2  # mean joint distance, in body sizes, below which two poses are of one person
 _SAME_BOX = 0.7  # share of the box of each of two poses in the other, above which they are of one person
+_LEAST = 32  # pixels of the shorter side of an area that is searched
 _JUMP = 0.6  # body sizes from one frame to the next that nobody moves
 _GROWTH = 0.4  # logarithm of the change of a body's size from one frame to the next that is possible
 _VISIBLE = 0.35  # mean visibility below which a person who was followed is lost
@@ -73,7 +76,8 @@ class PeopleFinder:
         self.network, self.persons = network, persons
         self._followed: list[_Followed] = []
         self._idle: list[Follower] = []
-        self._scanned = self._lost = -math.inf
+        self._scanned = self._looked = -math.inf  # when all tiles, and when any place, were searched
+        self._gone: list[tuple[float, Marks]] = []  # when people were lost, and where
 
     def __call__(self, moment: float, picture: Picture) -> Seen:
         """People of the next frame."""
@@ -81,12 +85,21 @@ class PeopleFinder:
             image, world = self.network.find(picture)
             return image[: self.persons], world[: self.persons]
         found = [seen for person in list(self._followed) if (seen := self._follow(person, moment, picture))]
-        since = moment - self._scanned
-        restless = not self._followed or moment - self._lost < _SCAN
-        if since >= _SCAN or (restless and since >= _RESCAN):
-            self._scanned = moment
-            found += self._start(scan(self.network, picture), moment, found)
+        found += self._start(self._search(moment, picture), moment, found)
         return _stacked(found)
+
+    def _search(self, moment: float, picture: Picture) -> Seen:
+        """People in all tiles, if it is time for that, or near the places in which somebody was just lost."""
+        self._gone = [(when, marks) for when, marks in self._gone if moment - when < _SCAN]
+        due = moment - self._looked >= _RESCAN
+        if moment - self._scanned >= _SCAN or (due and not self._followed):
+            self._scanned = self._looked = moment
+            return scan(self.network, picture)
+        lost = [marks for _, marks in self._gone] + [one.marks for one in self._followed if one.missed]
+        if not due or not lost:
+            return _stacked([])
+        self._looked = moment
+        return scan(self.network, picture, [area for marks in lost if (area := _area(marks, picture))])
 
     def _follow(self, person: _Followed, moment: float, picture: Picture) -> tuple[Marks, Marks] | None:
         passed = moment - person.seen
@@ -104,9 +117,10 @@ class PeopleFinder:
                 person.step = 0.5 * person.step + 0.5 * moved
                 person.marks, person.seen, person.missed = image, moment, False
                 return image, seen[1]
-        person.missed, self._lost = True, moment
+        person.missed = True
         if passed > _LOST:
             self._release(person)
+            self._gone.append((moment, person.marks))
         return None
 
     def _start(
@@ -132,13 +146,13 @@ class PeopleFinder:
         self._followed = [other for other in self._followed if other is not person]
 
 
-def scan(network: PoseNetwork, picture: Picture) -> Seen:
-    """People of a picture, looked for in the whole of it and in overlapping tiles; each once, the surest
-    first.
+def scan(network: PoseNetwork, picture: Picture, areas: Sequence[Area] | None = None) -> Seen:
+    """People of a picture, looked for in some areas, or in the whole of it and in overlapping tiles; each
+    once, the surest first.
     """
     height, width = picture.shape[:2]
     found: list[tuple[bool, float, Marks, Marks]] = []
-    for left, top, right, bottom in tiles(width, height):
+    for left, top, right, bottom in tiles(width, height) if areas is None else areas:
         image, world = network.find(np.ascontiguousarray(picture[top:bottom, left:right]))
         for marks, body in zip(image + np.array([left, top, 0, 0], dtype=np.float32), world):
             inside = ((marks[:, :2] >= [left, top]) & (marks[:, :2] < [right, bottom])).all(axis=1).mean()
@@ -171,7 +185,16 @@ def is_within(one: Marks, other: Marks) -> float:
     return float(np.prod(np.maximum(high - low, 0)) / max(np.prod(np.ptp(one[:, :2], axis=0)), 1e-6))
 
 
-def tiles(width: int, height: int) -> list[tuple[int, int, int, int]]:
+def _area(marks: Marks, picture: Picture) -> Area | None:
+    """The surroundings of a pose, as far as they are in the picture; None if hardly anything is."""
+    (x, y), side = _square(marks)[0], max(_square(marks)[1] * _NEAR, 64)
+    height, width = picture.shape[:2]
+    left, right = (int(np.clip(x + half, 0, width)) for half in (-side / 2, side / 2))
+    top, bottom = (int(np.clip(y + half, 0, height)) for half in (-side / 2, side / 2))
+    return (left, top, right, bottom) if min(right - left, bottom - top) >= _LEAST else None
+
+
+def tiles(width: int, height: int) -> list[Area]:
     """The whole picture, then overlapping tiles that are nearly square: left, top, right, bottom.
 
     >>> len(tiles(1280, 720)), len(tiles(720, 1280)), len(tiles(2560, 720))

@@ -26,7 +26,7 @@ from halp.skeleton import Topology, get_topology
 PACKAGE = "mediapipe==0.10.21"
 WHEEL = "mediapipe-0.10.21-cp311-cp311-manylinux_2_28_x86_64.whl"
 WHEEL_SHA256 = "05dc4a9e593655a79558d05d6227d31018c2537a4bd3362b51e230cf22aecfe3"
-TASK_SHA256 = "2adc0631d936cee557eeaf47e67fbd817e9deeca4d96c1485bf83f33e48dcc6b"
+TASK_SHA256 = "47cbdf9212622a2d01f30f4b97976a5054cf53384f43f16cd0bd1d44f049af80"
 #: Members of the task file, where the package has them, and mean and standard deviation of their input.
 NETWORKS = {
     "pose_detector.tflite": ("mediapipe/modules/pose_detection/pose_detection.tflite", 127.5, 127.5),
@@ -37,6 +37,7 @@ NETWORKS = {
     ),
 }
 _METADATA = "TFLITE_METADATA"
+_MASK, _FLAG = 2, 1  # outputs of the landmark network: a mask of the body, which nothing reads, and a flag
 
 
 def cache_folder() -> Path:
@@ -116,8 +117,41 @@ def write_task(package: Path, path: Path) -> None:
     """A task file of the package's two networks with their metadata; the same bytes every time."""
     with zipfile.ZipFile(package) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as task:
         for member, (name, mean, std) in NETWORKS.items():
-            entry = zipfile.ZipInfo(member, (1980, 1, 1, 0, 0, 0))
-            task.writestr(entry, with_metadata(source.read(name), image_metadata(mean, std)))
+            entry, network = zipfile.ZipInfo(member, (1980, 1, 1, 0, 0, 0)), source.read(name)
+            if member == "pose_landmarks_detector.tflite":
+                network = without_output(network, _MASK, _FLAG)
+            task.writestr(entry, with_metadata(network, image_metadata(mean, std)))
+
+
+def without_output(network: bytes, output: int, instead: int) -> bytes:
+    """A TFLite network that does not compute one of its outputs; another output stands in its place.
+
+    The bytes keep their places: the list of operators becomes shorter, everything else is as it was.
+    """
+    data = bytearray(network)
+    (graph,) = _targets(network, _fields(network, struct.unpack_from("<I", network)[0])[2])
+    fields = _fields(network, graph)
+    results, operators = _target(network, fields[2]), _targets(network, fields[3])
+    place = results + 4 + 4 * output
+    struct.pack_into("<I", data, place, struct.unpack_from("<I", network, results + 4 + 4 * instead)[0])
+    wanted, kept = set(_integers(bytes(data), results)), []
+    for operator in reversed(operators):
+        parts = _fields(network, operator)
+        reads, writes = (_integers(network, _target(network, parts[slot])) for slot in (1, 2))
+        if wanted.intersection(writes):
+            wanted.update(reads)
+            kept.append(operator)
+    vector = _target(network, fields[3])
+    struct.pack_into("<I", data, vector, len(kept))
+    for number, operator in enumerate(reversed(kept)):
+        place = vector + 4 + 4 * number
+        struct.pack_into("<I", data, place, operator - place)
+    return bytes(data)
+
+
+def _integers(data: bytes, vector: int) -> tuple[int, ...]:
+    count = struct.unpack_from("<I", data, vector)[0]
+    return struct.unpack_from(f"<{count}i", data, vector + 4)
 
 
 def image_metadata(mean: float, std: float) -> bytes:
