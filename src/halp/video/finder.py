@@ -24,7 +24,9 @@ _OVERLAP = 0.25  # of neighbouring tiles
 _SCAN = 1.0  # seconds between two looks at all tiles
 _RESCAN = 0.2  # seconds, while somebody was lost a moment ago or nobody is there
 _LOST = 0.3  # seconds that a lost person is looked for in the last place
-_NEAR = 3.0  # side of the area that a person who was lost a moment ago is searched for in, in sides of the box
+_NEAR = (
+    3.0  # side of the area that a person who was lost a moment ago is searched for in, in sides of the box
+)
 _ROOM = 1.6  # side of a crop, in sides of the person's box
 _SAME = 0.2  # mean joint distance, in body sizes, below which two poses are of one person
 _SAME_BOX = 0.7  # share of the box of each of two poses in the other, above which they are of one person
