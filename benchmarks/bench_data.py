@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+from pyarrow import parquet
 
 from benchmarks.data_references import coordinates, normalise_by_loops, read_by_lines
 from benchmarks.harness import Row, interleaved, milliseconds
@@ -22,6 +24,7 @@ from halp.data.normalise import AUTHORS, keep_most_moving, normalise
 from halp.data.readers.ntu import parse_skeleton
 from halp.data.store import Store, open_store
 from halp.data.store_check import content_hash
+from halp.data.store_index import INDEX
 from halp.skeleton import KINECT_V2
 
 FRAMES, CLIPS = 90, 20_000
@@ -154,7 +157,7 @@ def large_store(folder: Path) -> Row:
             for column in ("label", "subject", "camera", "setup")
         },
     }
-    (path / "index.json").write_text(json.dumps(index))
+    parquet.write_table(pyarrow.table(index), path / INDEX)
     np.save(path / "frames.npy", np.zeros((count, 2, 25, 3), dtype=np.float32))
     header = json.loads((path / "store.json").read_text())
     header["hash"] = content_hash(path, np.load(path / "frames.npy", mmap_mode="r").offset)[0]

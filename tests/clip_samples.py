@@ -6,15 +6,19 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow
+from pyarrow import parquet
 
 from halp.data.clip import Clip
 from halp.data.splits import Split, SplitRule
-from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store import JSON_FORMAT, Store, StoreWriter, open_store
 from halp.data.store_check import content_hash, header_hash
+from halp.data.store_index import INDEX, JSON_INDEX
 from halp.skeleton import KINECT_V1, Topology
 
 NAME = "S001C002P003R002A013"
@@ -123,6 +127,24 @@ def reseal(path: Path) -> None:
         header["hash"] = content_hash(path, file.tell())[0]
     header["header_hash"] = header_hash(header)
     (path / "store.json").write_text(json.dumps(header))
+
+
+def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
+    """Give a store other columns, whatever they are."""
+    parquet.write_table(pyarrow.table(dict(columns)), path / INDEX)
+
+
+def columns_of(path: Path) -> dict[str, list[Any]]:
+    return parquet.read_table(path / INDEX).to_pydict()
+
+
+def as_json_store(path: Path) -> Path:
+    """Turn a store into one of format 1, whose index is JSON."""
+    (path / JSON_INDEX).write_text(json.dumps(columns_of(path)))
+    (path / INDEX).unlink()
+    header = {**json.loads((path / "store.json").read_text()), "format": JSON_FORMAT}
+    (path / "store.json").write_text(json.dumps({**header, "header_hash": header_hash(header)}))
+    return path
 
 
 def walker(frames: int = 60, persons: int = 1, seed: int = 0) -> np.ndarray:

@@ -138,12 +138,12 @@ def test_missing_and_damaged_stores_are_refused(store: Store, tmp_path: Path) ->
     refused(halp("inspect", tmp_path), "not a store", "store.json")
     copy = tmp_path / "copy"
     copy.mkdir()
-    for name in ("store.json", "index.json", "frames.npy"):
+    for name in ("store.json", "index.parquet", "frames.npy"):
         (copy / name).write_bytes((store.path / name).read_bytes())
+    (copy / "index.parquet").write_text("[1, 2")
+    refused(halp("inspect", copy), "index.parquet")
     (copy / "frames.npy").write_bytes((store.path / "frames.npy").read_bytes()[:-1000])
-    refused(halp("inspect", copy), "damaged")
-    (copy / "index.json").write_text("[1, 2")
-    refused(halp("inspect", copy), "index.json")
+    refused(halp("inspect", copy), "damaged", "frames.npy")
     header = json.loads((store.path / "store.json").read_text())
     (copy / "store.json").write_text(json.dumps({**header, "format": 99}))
     refused(halp("inspect", copy), "format 99")

@@ -58,7 +58,6 @@ STARTS = ("python -c pass", "python -c 'import torch'", "python -c 'import halp'
 EXTRAS = {
     "loggers": "halp pretrain small --data stores/mine --run runs/logged --set epochs=1 --log tensorboard",
     "search": "python -c 'import faiss'",
-    "parquet": "halp embed halp-base recordings vectors.parquet",
     "onnx": "halp export halp-base package --onnx",
     "hub": "python -c 'import huggingface_hub'",
     "graphs": "python -c 'import torch_geometric'",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clip_samples import make_store, reseal
+from clip_samples import as_json_store, make_store, reseal
 
 from halp.core.errors import InputError
 from halp.data import store_check
@@ -104,7 +104,9 @@ def mutations(data: Any, generator: random.Random, number: int) -> list[Any]:
 def test_every_changed_field_gives_a_store_or_one_sentence(
     name: str, sealed: bool, whole: Path, tmp_path: Path
 ) -> None:
-    path = tmp_path / "store"
+    path, base = tmp_path / "store", tmp_path / "base"
+    shutil.copytree(whole, base)
+    whole = as_json_store(base) if name == "index.json" else base
     shutil.copytree(whole, path)
     original = (path / name).read_bytes()
     refused = 0
@@ -141,7 +143,7 @@ def test_every_flipped_bit_of_the_frames_header_and_of_the_small_files_is_refuse
     shutil.copytree(whole, path)
     (path / "manifest.json").unlink()
     generator, expected = random.Random(0), content(path)
-    for name, size in (("frames.npy", 128), ("store.json", None), ("index.json", None)):
+    for name, size in (("frames.npy", 128), ("store.json", None), ("index.parquet", None)):
         original = (path / name).read_bytes()
         bits = range(8 * len(original[:size]))
         for bit in bits if size else generator.sample(bits, 250):
@@ -190,7 +192,7 @@ def test_a_settled_store_is_read_once_and_again_when_it_changed(
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
     path = make_store(tmp_path / "store").path
     past = time.time() - 100
-    for name in ("frames.npy", "index.json"):
+    for name in ("frames.npy", "index.parquet"):
         os.utime(path / name, (past, past))
     # the time of the last change of the inode cannot be set back, so "settled" is
     monkeypatch.setattr(store_check, "_SETTLED", -1.0)

@@ -87,7 +87,7 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path, tree: Path, worke
     assert (manifest.clips, len(manifest.dropped)) == (CLIPS, 1)
     whole, resumed = open_store(tmp_path / "whole"), open_store(tmp_path / "store")
     assert (whole.path / "frames.npy").read_bytes() == (resumed.path / "frames.npy").read_bytes()
-    assert (whole.path / "index.json").read_bytes() == (resumed.path / "index.json").read_bytes()
+    assert (whole.path / "index.parquet").read_bytes() == (resumed.path / "index.parquet").read_bytes()
     assert whole.header["hash"] == resumed.header["hash"]
     assert not [path for path in kept(tmp_path) if path.is_dir()]
 

@@ -8,10 +8,11 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from clip_samples import make_store, reseal
+from clip_samples import as_json_store, columns_of, make_store, reseal, write_columns
 
 from halp.core.errors import InputError
 from halp.core.locks import InUse
@@ -88,9 +89,8 @@ def test_overwriting_replaces_the_old_store_in_one_step(tmp_path: Path) -> None:
         ("store.json", "[]", "not part of a store"),
         ("store.json", '{"format": 99}', "format 99"),
         ("store.json", '{"format": 1}', "damaged"),
-        ("index.json", None, "is not a store"),
-        ("index.json", '{"length": [1]}', "damaged"),
-        ("index.json", '{"length": "x"}', "damaged"),
+        ("index.parquet", None, "is not a store"),
+        ("index.parquet", "PAR1 and nothing", "cannot be read"),
         ("frames.npy", None, "damaged"),
         ("frames.npy", "no array", "damaged"),
     ],
@@ -104,6 +104,82 @@ def test_a_damaged_store_is_refused_with_the_remedy(
         (path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         open_store(path)
+
+
+@pytest.mark.parametrize("text", ['{"length": [1]}', '{"length": "x"}', "[1]", "{"])
+def test_a_damaged_index_in_json_is_refused(text: str, tmp_path: Path) -> None:
+    path = as_json_store(make_store(tmp_path / "store").path)
+    (path / "index.json").write_text(text)
+    with pytest.raises(InputError, match=r"damaged|cannot be read|not part of a store"):
+        open_store(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("name", None, "'name' is missing"),
+        ("length", [1.0] * 12, "another type"),
+        ("name", list(range(12)), "another type"),
+        ("name", ["same"] * 12, "the same name"),
+        ("length", [0, *range(4, 15)], "without frames"),
+        ("setup", [None, *range(11)], "not a list of numbers or of texts"),
+        ("setup", [[1]] * 12, "not a list of numbers or of texts"),
+        ("setup", [b"1"] * 12, "not a list of numbers or of texts"),
+        ("setup", [float("inf")] * 12, "not a list of numbers or of texts"),
+        ("label", list(range(1, 13)), "fingerprint differs"),
+    ],
+)
+def test_columns_of_other_kinds_or_values_are_refused(
+    column: str, values: list[Any] | None, message: str, tmp_path: Path
+) -> None:
+    path = make_store(tmp_path / "store").path
+    columns = columns_of(path)
+    del columns[column]
+    write_columns(path, columns if values is None else {**columns, column: values})
+    with pytest.raises(InputError, match=message):
+        open_store(path)
+
+
+def test_an_index_of_more_clips_than_frames_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store").path
+    names = {"name": [f"{number}" for number in range(1_000_000)]}
+    write_columns(path, names | {name: [1] * 1_000_000 for name in ("length", "label", "subject", "camera")})
+    with pytest.raises(InputError, match="1000000 clips in 102 frames"):
+        open_store(path)
+
+
+def test_a_store_with_an_index_in_json_is_the_same_store(tmp_path: Path) -> None:
+    new = make_store(tmp_path / "new")
+    old = make_store(tmp_path / "old")
+    as_json_store(old.path)
+    old = open_store(old.path)
+    assert (old.hash, old.header["format"], new.header["format"]) == (new.hash, 1, 3)
+    assert {name: values.tolist() for name, values in old.columns.items()} == {
+        name: values.tolist() for name, values in new.columns.items()
+    }
+    assert {name: values.dtype for name, values in old.columns.items()} == {
+        name: values.dtype for name, values in new.columns.items()
+    }
+
+
+@pytest.mark.parametrize("value", [2**70, "\ud800", None, [1], True, float("nan")])
+def test_values_that_no_column_holds_are_refused_when_a_store_is_written(value: Any, tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match="columns of a store hold"),
+        StoreWriter(tmp_path / "store", KINECT_V1, persons=1) as writer,
+    ):
+        writer.add(Clip(FRAMES, "one", extra={"odd": value}))
+    assert not (tmp_path / "store").exists()
+
+
+def test_pandas_reads_the_index_of_a_store(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    store = make_store(tmp_path / "store")
+    rows = pandas.read_parquet(store.path / "index.parquet")
+    assert rows["name"].tolist() == store.names.tolist()
+    assert rows.groupby("label")["length"].sum().tolist() == [
+        int(store.lengths[store.labels == label].sum()) for label in range(3)
+    ]
 
 
 def test_frames_cut_short_are_noticed(tmp_path: Path) -> None:
@@ -128,7 +204,7 @@ def test_opening_a_store_of_a_hundred_thousand_clips_costs_little_more_than_read
             for column in ("label", "subject", "camera", "setup")
         },
     }
-    (path / "index.json").write_text(json.dumps(index))
+    write_columns(path, index)
     np.save(path / "frames.npy", np.zeros((count, 1, 20, 3), dtype=np.float32))
     reseal(path)
 
@@ -138,9 +214,9 @@ def test_opening_a_store_of_a_hundred_thousand_clips_costs_little_more_than_read
         return time.process_time() - began
 
     assert len(open_store(path)) == count
-    reading = min(cost(lambda: json.loads((path / "index.json").read_text())) for _ in range(3))
+    reading = min(cost(lambda: columns_of(path)) for _ in range(3))
     opening = min(cost(lambda: open_store(path)) for _ in range(3))
-    assert opening < 12 * reading, (opening, reading)
+    assert opening < 4 * reading, (opening, reading)
 
 
 FRAMES = np.ones((4, 1, 20, 3), dtype=np.float32)
@@ -196,12 +272,12 @@ def test_store_says_what_it_was_made_of(tmp_path: Path) -> None:
     one, other = open_store(tmp_path / "a"), open_store(tmp_path / "b")
     assert (one.origin_joint, other.origin_joint) == (KINECT_V1.centre, "")
     assert (one.persons, other.persons) == (2, 1)
-    assert (one.header["origin"], one.header["format"]) == ({"by": "hand"}, 1)
+    assert (one.header["origin"], one.header["format"]) == ({"by": "hand"}, 3)
     assert (one.manifest(), other.manifest()) == ({"kept": ["é"]}, {})
     assert "é" in (tmp_path / "a" / "manifest.json").read_text(encoding="utf-8")
     assert sorted(path.name for path in (tmp_path / "b").iterdir()) == [
         "frames.npy",
-        "index.json",
+        "index.parquet",
         "store.json",
     ]
     (tmp_path / "a" / "manifest.json").write_text('{"dropped": 3}')
@@ -254,9 +330,9 @@ def test_changed_header_and_index_that_does_not_fit_the_frames_are_noticed(tmp_p
     with pytest.raises(InputError, match="damaged"):
         open_store(path)
     (path / "store.json").write_text(json.dumps(header))
-    index = json.loads((path / "index.json").read_text())
+    index = columns_of(path)
     index["length"][0] += 1
-    (path / "index.json").write_text(json.dumps(index))
+    write_columns(path, index)
     with pytest.raises(InputError, match="its index speaks of"):
         open_store(path)
 

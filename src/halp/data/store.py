@@ -1,6 +1,6 @@
 """The store: many clips in one folder, opened in an instant, whole or absent.
 
-`store.json` says what it is (topology, classes, splits, how it was made, content hash), `index.json` holds
+`store.json` says what it is (topology, classes, splits, how it was made, content hash), `index.parquet` holds
 columns with one value per clip and `frames.npy` is one memory map `(sum T, P, V, C)` in float32. Nothing is
 padded, nothing is pickled.
 """
@@ -30,20 +30,19 @@ from halp.data.splits import Indices, SplitRule, split_command, split_sizes
 from halp.data.store_check import (
     check_absent,
     check_header,
-    check_index,
     check_manifest,
     check_seal,
     check_splits,
     header_hash,
     map_frames,
-    read_json,
     topology_from_json,
     verify,
 )
+from halp.data.store_index import read_index, read_json, write_index
 from halp.data.text_files import check_unique_names
 from halp.skeleton import Topology
 
-FORMAT = 1
+FORMAT, JSON_FORMAT = 3, 1  # with `index.parquet`, with `index.json`
 LISTING = 2  # a store that lists others, see `halp.data.merge`
 _COLUMNS = ("label", "subject", "camera")
 
@@ -224,14 +223,14 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         from halp.data.merge import open_listing
 
         return open_listing(path, header)
-    if header.get("format") != FORMAT:
+    if header.get("format") not in (FORMAT, JSON_FORMAT):
         raise InputError(
             f"store '{path}' has format {str(header.get('format'))[:40]}, this version of halp reads"
-            f" {FORMAT}; prepare it again"
+            f" {JSON_FORMAT} and {FORMAT}; prepare it again"
         )
     check_header(path, header)
-    columns = check_index(path, read_json(path / "index.json"))
     frames = map_frames(path)
+    columns = read_index(path, len(frames))
     store = Store(path, header, columns, frames)
     check_seal(path, header)
     expected = (int(store.offsets[-1]), len(store.topology), store.topology.dimensions)
@@ -415,10 +414,8 @@ class StoreWriter:
         self._file.seek(0)
         self._write_array_header()
         self._file.flush()
-        index = json.dumps(self._columns)
-        self._hash.update(index.encode())
+        self._hash.update(write_index(self._partial, self._columns))
         self._header["hash"] = self._hash.hexdigest()
-        (self._partial / "index.json").write_text(index, encoding="utf-8")
         if self.manifest:
             text = json.dumps(self.manifest, indent=1, ensure_ascii=False)
             (self._partial / "manifest.json").write_text(text, encoding="utf-8")

@@ -12,11 +12,10 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -29,38 +28,11 @@ from halp.core.progress import Bar
 from halp.data.clip import Runs
 from halp.data.source_files import load_npy, short_reason
 from halp.data.splits import SplitRule, rule_from_json
+from halp.data.store_index import damaged, encodable, fingerprinted, index_file
 from halp.skeleton import Topology
 
-NEEDED_COLUMNS = ("name", "length", "label", "subject", "camera")
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MOST_JOINTS = 1000
-
-
-def damaged(path: Path, file: str, what: str) -> InputError:
-    """The error for a store that cannot be used as it is."""
-    return InputError(f"store '{path}' is damaged: {file}: {what}; prepare it again")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """One of the tables of a store."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(
-            f"'{path.parent}' is not a store: '{path.name}' is missing; make one with `halp prepare`"
-        ) from None
-    except NotADirectoryError:
-        raise InputError(
-            f"'{path.parent}' is a file, not a store; make one with `halp prepare auto"
-            f" {quote(str(path.parent))} STORE`"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' cannot be read ({str(error)[:120]}); prepare the store again") from error
-    if not isinstance(data, dict):
-        raise InputError(
-            f"'{path}' is not part of a store (it holds a {type(data).__name__}); prepare the store again"
-        )
-    return data
 
 
 def check_header(path: Path, header: Mapping[str, Any]) -> None:
@@ -76,7 +48,7 @@ def check_header(path: Path, header: Mapping[str, Any]) -> None:
             raise damaged(path, file, f"'{name}' is missing or not a table")
     if not isinstance(header.get("hash"), str) or not _HASH.fullmatch(header["hash"]):
         raise damaged(path, file, "'hash' is not a fingerprint")
-    if not _encodable([json.dumps(header, ensure_ascii=False)]):
+    if not encodable([json.dumps(header, ensure_ascii=False)]):
         raise damaged(path, file, "it contains unpaired surrogates")
 
 
@@ -111,48 +83,6 @@ def header_hash(header: Mapping[str, Any]) -> str:
     """Fingerprint of all other fields of `store.json`."""
     rest = json.loads(json.dumps({name: value for name, value in header.items() if name != "header_hash"}))
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def check_index(path: Path, index: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-    """The columns of `index.json` as arrays: whole numbers, numbers or texts, one value per clip."""
-    file = "index.json"
-    if missing := [name for name in NEEDED_COLUMNS if name not in index]:
-        raise damaged(path, file, f"column '{missing[0]}' is missing")
-    columns = {name: _column(path, name, values) for name, values in index.items()}
-    count = len(columns["name"])
-    for name, values in columns.items():
-        if len(values) != count:
-            raise damaged(
-                path, file, f"columns differ in length: '{name}' has {len(values)} values, 'name' {count}"
-            )
-        if name in NEEDED_COLUMNS and values.dtype.kind != ("U" if name == "name" else "i"):
-            raise damaged(path, file, f"column '{name}' has values of another type")
-    if not count or (columns["length"] < 1).any():
-        raise damaged(path, file, "there is no clip, or one without frames")
-    if len(set(index["name"])) != count:
-        raise damaged(path, file, "two clips have the same name")
-    return columns
-
-
-def _column(path: Path, name: str, values: Any) -> npt.NDArray[Any]:
-    kinds = set(map(type, values)) if isinstance(values, list) else {dict}
-    if kinds == {str} and _encodable(values):
-        return np.array(values, dtype=np.str_)
-    if kinds == {int} and all(abs(value) < 2**63 for value in values):
-        return np.array(values, dtype=np.int64)
-    if kinds <= {int, float} and kinds and all(abs(value) < 2**63 for value in values):
-        return np.array(values, dtype=np.float64)
-    raise damaged(path, "index.json", f"column '{name}' is not a list of numbers or of texts")
-
-
-def _encodable(texts: Iterable[str]) -> bool:
-    """Whether texts can be written as UTF-8: JSON can smuggle in halves of characters."""
-    try:
-        for text in texts:
-            text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def check_splits(path: Path, splits: Mapping[str, Any]) -> dict[str, SplitRule]:
@@ -214,7 +144,7 @@ def check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
         rows = manifest.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise damaged(path, "manifest.json", f"'{name}' is not a list of clips")
-    if not _encodable([json.dumps(manifest, ensure_ascii=False)]):
+    if not encodable([json.dumps(manifest, ensure_ascii=False)]):
         raise damaged(path, "manifest.json", "it contains unpaired surrogates")
 
 
@@ -236,7 +166,9 @@ def verify(
     fingerprint, bad = content_hash(path, frames.offset)
     if fingerprint != expected:
         raise damaged(
-            path, "frames.npy or index.json", "the content is not what was written (its fingerprint differs)"
+            path,
+            f"frames.npy or {index_file(path).name}",
+            "the content is not what was written (its fingerprint differs)",
         )
     if bad is not None:
         frame = bad // int(np.prod(frames.shape[1:]))
@@ -266,7 +198,7 @@ def content_hash(path: Path, offset: int) -> tuple[str, int | None]:
                         bad = done // 4 + int(np.argmin(np.isfinite(numbers)))
                     done += len(block)
                     bar.advance(len(block) // 2**20)
-        digest.update((path / "index.json").read_bytes())
+        digest.update(fingerprinted(path))
     except OSError as error:
         raise InputError(
             f"store '{path}' cannot be read ({error}); check the disk and its permissions"
@@ -277,9 +209,9 @@ def content_hash(path: Path, offset: int) -> tuple[str, int | None]:
 def _state(path: Path) -> list[list[int]] | None:
     """What changes when a file does; None while it is too fresh for that to be sure."""
     rows, newest = [], 0.0
-    for name in ("frames.npy", "index.json"):
+    for file in (path / "frames.npy", index_file(path)):
         try:
-            status = os.stat(path / name)
+            status = os.stat(file)
         except OSError:
             return None
         rows.append([status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns])

@@ -27,7 +27,6 @@ from halp.features.cache import Entry
 from halp.features.content import ROW, RecordingFiles, StoredClips
 from halp.features.shards import Part, item_places, join_parts
 from halp.features.source import MANIFEST, Source, edges, open_source
-from halp.features.table import pyarrow_modules
 
 FORMAT = 1
 _INNER = ("item", "place", "first", "length", "fps", "seen")
@@ -69,8 +68,10 @@ class Collection:
         return join_parts(source, [self._part(name, places) for name in self.facts["shards"]], {})
 
     def _part(self, name: str, places: Mapping[str, int]) -> Part:
+        from pyarrow import parquet
+
         try:
-            table = pyarrow_modules()[1].read_table(self.folder / "shards" / f"{name}.parquet")
+            table = parquet.read_table(self.folder / "shards" / f"{name}.parquet")
             vectors = np.load(self.folder / "vectors" / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             facts = json.loads(table.schema.metadata[b"halp"])
             rows = np.zeros(table.num_rows, dtype=ROW)
@@ -155,7 +156,6 @@ def check_collection_place(folder: Path) -> None:
     )
     if not free:
         raise InputError(f"'{folder}' exists and is not a collection; choose another path")
-    pyarrow_modules()
 
 
 def _write_shard(folder: Path, part: Part, source: Source) -> str:
@@ -167,7 +167,9 @@ def _write_shard(folder: Path, part: Part, source: Source) -> str:
     name = hashlib.sha256(json.dumps([part.key, items]).encode()).hexdigest()[:32]
     if (folder / "shards" / f"{name}.parquet").exists():
         return name
-    arrow, parquet = pyarrow_modules()
+    import pyarrow as arrow
+    from pyarrow import parquet
+
     rows = entry.arrays["rows"]
     there = part.numbers[rows["item"]] >= 0
     begins = np.concatenate([[0], edges(rows)])[: len(rows)].astype(np.int64)

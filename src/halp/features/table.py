@@ -224,8 +224,6 @@ def check_vector_file(path: Path) -> Callable[[Path, FeatureTable, str], None]:
     """What writes a file of this ending; refused before anything is computed where it cannot be written."""
     writers = {".npz": _write_npz, ".csv": _write_csv, ".parquet": _write_parquet}
     check_choice("ending of a file of vectors", path.suffix.lower(), writers)
-    if path.suffix.lower() == ".parquet":
-        pyarrow_modules()
     return writers[path.suffix.lower()]
 
 
@@ -268,7 +266,9 @@ def _write_csv(path: Path, table: FeatureTable, encoder: str) -> None:
 
 def _write_parquet(path: Path, table: FeatureTable, encoder: str) -> None:
     """Columns name, start, end and vector (a list of so many float32)."""
-    arrow, parquet = pyarrow_modules()
+    import pyarrow as arrow
+    from pyarrow import parquet
+
     width = table.vectors.shape[1]
     vector = arrow.list_(arrow.float32(), width)
     kinds = [
@@ -284,15 +284,3 @@ def _write_parquet(path: Path, table: FeatureTable, encoder: str) -> None:
             columns = [arrow.array(values[rows]) for values in (table.names, table.starts, table.stops)]
             vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(np.ravel(table.vectors[rows])), width)
             file.write_table(arrow.Table.from_arrays([*columns, vectors], schema=schema))
-
-
-def pyarrow_modules() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError(
-            "Parquet files need pyarrow, which is missing; install it with `pip install"
-            " 'halp-motion[parquet]'`, or write .npz or .csv"
-        ) from None
-    return pyarrow, pyarrow.parquet

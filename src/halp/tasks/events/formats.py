@@ -241,7 +241,8 @@ def _table(events: Events) -> tuple[list[str], list[dict[str, Any]]]:
 
 def read_parquet(path: Path) -> Rows:
     """A Parquet table of events."""
-    parquet = needed("pyarrow.parquet", "parquet")
+    from pyarrow import parquet
+
     try:
         table = parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
@@ -253,7 +254,9 @@ def read_parquet(path: Path) -> Rows:
 
 def write_parquet(path: Path, events: Events) -> None:
     """A Parquet table of events."""
-    parquet, pyarrow = needed("pyarrow.parquet", "parquet"), needed("pyarrow", "parquet")
+    import pyarrow
+    from pyarrow import parquet
+
     columns, rows = _table(events)
     with atomic_path(path) as partial:
         parquet.write_table(pyarrow.table({name: [row[name] for row in rows] for name in columns}), partial)
