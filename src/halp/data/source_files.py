@@ -160,6 +160,16 @@ def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
         return None
 
 
+def any_file(root: Path, fits: Callable[[Path], bool], *suffixes: str, most: int = 20) -> bool:
+    """Whether one of the first files with these endings fits, for sniffing: the first one may be damaged."""
+    wanted = tuple(suffix.lower() for suffix in suffixes)
+    try:
+        files = (path for path in islice(walk(root), 1000) if path.name.lower().endswith(wanted))
+        return any(fits(path) for path in islice(files, most))
+    except (InputError, OSError):
+        return False
+
+
 def head(path: Path, size: int = 4096) -> bytes:
     """The first bytes of a file, for sniffing; empty if it cannot be read."""
     try:

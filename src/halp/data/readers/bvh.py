@@ -148,8 +148,8 @@ class BvhReader(PoseFileReader):
         )
         return Poses(topology.joints, places[:, None] * self.scale, fps=fps, topology=topology)
 
-    def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
-        return self._topology(open_bvh(files[0])), 1  # the motion of a long recording takes longer to read
+    def layout_of(self, path: Path) -> tuple[Topology, int]:
+        return self._topology(open_bvh(path)), 1  # the motion of a long recording takes longer to read
 
     def _topology(self, recording: Recording) -> Topology:
         """The joints that are kept of a recording."""

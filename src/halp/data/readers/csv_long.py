@@ -4,7 +4,7 @@ subject, camera.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.config import limited
+from halp.core.errors import InputError
 from halp.data.clip import Clip, Dropped
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.shared import find_layout
-from halp.data.source_files import find_files, first_file, remembered
+from halp.data.source_files import any_file, find_files, remembered
 from halp.data.text_files import (
     MOST_CELLS,
     Table,
@@ -70,8 +71,7 @@ class CsvLongReader:
     min_score: float = limited(0.0, least=0)
 
     def sniff(self, path: Path) -> bool:
-        file = first_file(path, ".csv")
-        return file is not None and set(_NEEDED) <= set(header_cells(file))
+        return any_file(path, lambda file: set(_NEEDED) <= set(header_cells(file)), ".csv")
 
     def info(self, path: Path) -> Info:
         plan = _plan(*find_files(path, ".csv"))
@@ -176,16 +176,27 @@ def _table(path: Path) -> Table:
     return replace(table, columns={**dict.fromkeys(_OPTIONAL, ("",) * len(table)), **table.columns})
 
 
+def _tables(files: Sequence[Path]) -> Iterator[tuple[Path, Table]]:
+    """The files that can be read; the error of the first one where none can."""
+    errors = []
+    for path in files:
+        try:
+            yield path, _table(path)
+        except InputError as error:  # told when the file itself is read
+            errors.append(error)
+    if errors and len(errors) == len(files):
+        raise errors[0]
+
+
 @remembered(2)
 def _plan(*files: Path) -> Plan:
-    """Joints, persons, labels and subjects over all files."""
+    """Joints, persons, labels and subjects over all files that can be read."""
     joints: dict[str, None] = {}
     labels: set[str] = set()
     subjects: set[str] = set()
     clips: dict[tuple[Path, str], set[str]] = {}
     flat = True
-    for path in files:
-        table = _table(path)
+    for path, table in _tables(files):
         joints.update(dict.fromkeys(table.columns["joint"]))
         labels.update(table.columns["label"])
         subjects.update(table.columns["subject"])

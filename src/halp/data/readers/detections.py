@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.config import limited
+from halp.core.errors import InputError
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.shared import PERSONS, Entry, clip_name, entries, entry_of
-from halp.data.source_files import find_files, first_file, head, read_json, read_text
+from halp.data.source_files import any_file, find_files, first_file, head, read_json, read_text
 from halp.data.text_files import (
     checked_scores,
     coordinates,
@@ -94,8 +96,8 @@ class PictureReader(abc.ABC):
         """The layout of the whole source."""
         return COCO_17
 
-    def one_frame(self, path: Path) -> bool:
-        """Whether a file that may be one of several holds a single frame."""
+    def one_frame(self, files: Sequence[Path]) -> bool:
+        """Whether files that may be those of one clip hold a single frame each."""
         return True
 
     def info(self, path: Path) -> Info:
@@ -106,9 +108,7 @@ class PictureReader(abc.ABC):
         files = find_files(path, self.ending)
         topology, groups = self.topology(files), runs(files, self.pattern)
         if self.whole:
-            groups = {
-                key: group for key, group in groups.items() if len(group) > 1 and self.one_frame(group[0])
-            }
+            groups = {key: group for key, group in groups.items() if len(group) > 1 and self.one_frame(group)}
         elif not groups:
             raise problem(path, "", "no name ends with a frame number", f"expected names like {self.example}")
         yield from run_items(groups, path if path.is_dir() else path.parent, topology, self.by_folder)
@@ -148,8 +148,14 @@ class OpenPoseReader(PictureReader):
 
     def topology(self, files: Sequence[Path]) -> Topology:
         """The layout of the first person in the first files."""
+        first_error: InputError | None = None
         for path in files[:1000]:
-            for index, person in enumerate(_persons(path)):
+            try:
+                people = _persons(path)
+            except InputError as error:  # told when the file itself is read
+                first_error = first_error or error
+                continue
+            for index, person in enumerate(people):
                 size = len(_values(person, path, f"person {index}"))
                 if size not in _LAYOUTS:
                     fault = f"{size} numbers are neither BODY_25 (75) nor COCO-18 (54)"
@@ -158,7 +164,7 @@ class OpenPoseReader(PictureReader):
                     )
                 return get_topology(_LAYOUTS[size])
         fault = "nobody is in it, nor in the files that follow"
-        raise problem(files[0], "key 'people'", fault, "leave this source out")
+        raise first_error or problem(files[0], "key 'people'", fault, "leave this source out")
 
     def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
         return [
@@ -218,8 +224,10 @@ class YoloReader(PictureReader):
     pattern = re.compile(r"(?P<clip>.*?)[_-]?(?P<frame>\d{1,15})\.txt", re.ASCII | re.IGNORECASE)
 
     def sniff(self, path: Path) -> bool:
-        file = first_file(path, self.ending)
-        if file is None or self.pattern.fullmatch(file.name) is None:
+        return any_file(path, self._looks_right, self.ending)
+
+    def _looks_right(self, file: Path) -> bool:
+        if self.pattern.fullmatch(file.name) is None:
             return False
         words = head(file, 65536).split(b"\n")[0].split()
         try:
@@ -286,14 +294,18 @@ class Coco17Reader(PictureReader):
     pattern = re.compile(r"(?P<clip>.*?)[_-]?(?P<frame>\d{1,15})\.json", re.ASCII | re.IGNORECASE)
 
     def sniff(self, path: Path) -> bool:
-        file = first_file(path, self.ending)
-        return file is not None and _KEYPOINTS.search(head(file, 65536)) is not None
+        return any_file(path, lambda file: _KEYPOINTS.search(head(file, 65536)) is not None, self.ending)
 
-    def one_frame(self, path: Path) -> bool:
-        """Whether a file is a list of persons that name no picture they belong to."""
-        data = read_json(path)
-        people: Any = data.get("instance_info") if isinstance(data, dict) else data
-        return _are_people(people) and not any("image_id" in person for person in people)
+    def one_frame(self, files: Sequence[Path]) -> bool:
+        """Whether the first file that can be read is a list of persons that name no picture they belong
+        to.
+        """
+        for path in files:
+            with suppress(InputError):  # told when the file itself is read
+                data = read_json(path)
+                people: Any = data.get("instance_info") if isinstance(data, dict) else data
+                return _are_people(people) and not any("image_id" in person for person in people)
+        return False
 
     def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
         return [

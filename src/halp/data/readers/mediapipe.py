@@ -59,8 +59,7 @@ class MediaPipeReader(PeopleFileReader):
     suffixes: ClassVar[tuple[str, ...]] = (".json", ".csv", *JSON_LINES)
 
     def sniff(self, path: Path) -> bool:
-        file = first_file(path, *self.suffixes)
-        return file is not None and first_file(path, *FREEMOCAP) is None and self.looks_right(file)
+        return super().sniff(path) and first_file(path, *FREEMOCAP) is None
 
     def looks_right(self, path: Path) -> bool:
         if path.suffix.lower() == ".csv":

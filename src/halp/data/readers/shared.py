@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +19,7 @@ from halp.core.config import limited
 from halp.core.errors import InputError
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item
-from halp.data.source_files import find_files, walk
+from halp.data.source_files import any_file, find_files
 from halp.data.text_files import (
     Floats,
     checked_scores,
@@ -135,8 +134,6 @@ def labelled_clips(whole: Clip, spans: Sequence[tuple[str, int, int]], entry: En
 MOST_JOINTS, MOST_PERSONS = 500, 50
 #: What the option `persons` may be.
 PERSONS = {"least": 1, "most": 20}
-# So many files are looked at to find out whether a folder is of a format.
-_LOOKED_AT = 20
 # Frames per second that are more than this, or not finite, tell nothing.
 _FASTEST = 10_000
 #: From z up to y up, keeping left and right.
@@ -219,11 +216,7 @@ class PoseFileReader(abc.ABC):
         """The recording of a file."""
 
     def sniff(self, path: Path) -> bool:
-        try:
-            files = (file for file in islice(walk(path), 1000) if file.name.lower().endswith(self.suffixes))
-            return any(self.looks_right(file) for file in islice(files, _LOOKED_AT))
-        except (InputError, OSError):
-            return False
+        return any_file(path, self.looks_right, *self.suffixes)
 
     def files(self, path: Path) -> list[Path]:
         """The files of a source, one recording each."""
@@ -277,12 +270,15 @@ class PoseFileReader(abc.ABC):
         first_error: InputError | None = None
         for path in files[:1000]:
             try:
-                poses = self.load(path)
-                several = poses.frames.shape[1] > 1
-                return poses.layout(path), getattr(self, "persons", 1) if several else 1
+                return self.layout_of(path)
             except InputError as error:
                 first_error = first_error or error
         raise first_error or problem(files[0], "", "it cannot be read", "leave it out")
+
+    def layout_of(self, path: Path) -> tuple[Topology, int]:
+        """Topology and persons of a file."""
+        poses = self.load(path)
+        return poses.layout(path), getattr(self, "persons", 1) if poses.frames.shape[1] > 1 else 1
 
 
 @dataclass
