@@ -25,7 +25,7 @@ from halp.skeleton import topology_for
 from halp.tasks.curves import cluster_permutation
 from halp.tasks.group_tests import compare_groups
 from halp.tasks.intervals import mean_interval
-from halp.tasks.pose_tracks import Floats, Poses
+from halp.tasks.pose_tracks import Floats, PoseTrack
 from halp.tasks.repetitions import find_repetitions
 from halp.tasks.within import compare_conditions
 
@@ -148,7 +148,7 @@ def cycles(rng: np.random.Generator, trials: int) -> dict[str, float]:
             joints[:, first + 2, 1], joints[:, first + 2, 2] = -np.cos(angle), np.sin(angle)
         joints += rng.normal(0, 0.01, joints.shape)
         row = find_repetitions(
-            Poses("made", 0, joints, topology_for(names, 3), 30.0), angle="knee_left"
+            PoseTrack("made", 0, joints, topology_for(names, 3), 30.0), angle="knee_left"
         ).to_json()
         found.append(holds(row["cycle_interval"], 1.5))
     return {"cycle time of 9 repetitions": float(np.mean(found))}

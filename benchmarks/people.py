@@ -26,7 +26,7 @@ import numpy as np
 import halp
 from halp.core.errors import InputError
 from halp.tasks.angles import joint_angles
-from halp.tasks.pose_tracks import Poses, read_poses
+from halp.tasks.pose_tracks import PoseTrack, read_poses
 from halp.video.film import FilmWriter, Picture, film_facts, film_pictures
 
 ANGLES = ("knee_left", "knee_right", "shoulder_left", "shoulder_right")
@@ -181,7 +181,7 @@ def make_videos(source: Path, folder: Path) -> dict[str, Path]:
     return paths
 
 
-def measure(path: Path, variation: Variation, plain: list[Poses]) -> dict[str, Any]:
+def measure(path: Path, variation: Variation, plain: list[PoseTrack]) -> dict[str, Any]:
     """People of a video, and how far the angles of each are from those of the same person in the plain
     one.
     """
@@ -204,7 +204,7 @@ def _other_side(name: str) -> str:
     return f"{joint}_{'left' if side == 'right' else 'right'}"
 
 
-def _against(one: Poses, plain: list[Poses], variation: Variation) -> dict[str, Any]:
+def _against(one: PoseTrack, plain: list[PoseTrack], variation: Variation) -> dict[str, Any]:
     """Range of each angle (5th to 95th percentile), and the median difference from the plain video over
     common frames.
     """

@@ -28,7 +28,7 @@ from halp.data.clip import present
 from halp.evaluation.results import versions
 from halp.skeleton import KINECT_V2, topology_for
 from halp.tasks.group_tests import TESTS, compare_groups
-from halp.tasks.pose_tracks import Floats, Poses
+from halp.tasks.pose_tracks import Floats, PoseTrack
 from halp.tasks.repetitions import find_repetitions
 
 # within a trial these go one way only, or repeat an unknown number of times
@@ -38,16 +38,16 @@ NOT_ONCE = (
 ).split()
 
 
-def made(count: int) -> Iterator[tuple[str, int, Poses]]:
+def made(count: int) -> Iterator[tuple[str, int, PoseTrack]]:
     """Recordings of every exercise with a known number of repetitions."""
     for action in EXERCISES:
         for seed in range(1000, 1000 + count):
             clip = synthetic_exercise(action, 2 + seed % 7, seed)
             joints = np.where(present(clip.frames)[:, 0, None, None], clip.frames[:, 0], np.nan).astype(float)
-            yield action, 2 + seed % 7, Poses(clip.name, 0, joints, KINECT_V2, clip.fps)
+            yield action, 2 + seed % 7, PoseTrack(clip.name, 0, joints, KINECT_V2, clip.fps)
 
 
-def trials(name: str, fps: float) -> Iterator[tuple[str, int, list[Poses]]]:
+def trials(name: str, fps: float) -> Iterator[tuple[str, int, list[PoseTrack]]]:
     """Trials of every class and person."""
     data = np.load(DATA / f"{name}.npz", allow_pickle=False)
     topology = topology_for([str(joint) for joint in data["joint_names"]], 3)
@@ -63,12 +63,12 @@ def trials(name: str, fps: float) -> Iterator[tuple[str, int, list[Poses]]]:
             ]
             if clips:
                 poses = [
-                    Poses(f"{class_name} {subject} {n}", 0, c, topology, fps) for n, c in enumerate(clips)
+                    PoseTrack(f"{class_name} {subject} {n}", 0, c, topology, fps) for n, c in enumerate(clips)
                 ]
                 yield class_name, int(subject), poses
 
 
-def joined(poses: list[Poses], count: int, seed: int) -> Poses:
+def joined(poses: list[PoseTrack], count: int, seed: int) -> PoseTrack:
     """One recording of `count` trials in turn, about their hips, with smooth transitions of 0.2 to 1
     second.
     """
@@ -83,10 +83,10 @@ def joined(poses: list[Poses], count: int, seed: int) -> Poses:
             way = way * way * (3 - 2 * way)
             parts.append(parts[-1][-1] * (1 - way) + clip[0] * way)
         parts.append(clip)
-    return Poses(poses[0].recording, 0, np.concatenate(parts), poses[0].topology, poses[0].fps)
+    return PoseTrack(poses[0].recording, 0, np.concatenate(parts), poses[0].topology, poses[0].fps)
 
 
-def steps(poses: Poses) -> int:
+def steps(poses: PoseTrack) -> int:
     """Cycles of a gait on the spot: sign changes of the difference of ankle heights, beyond a fifth of its
     size, by two.
     """

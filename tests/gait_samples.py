@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from halp.skeleton import topology_for
-from halp.tasks.pose_tracks import Poses
+from halp.tasks.pose_tracks import PoseTrack
 
 NAMES = ("hip_left", "hip_right", "knee_left", "knee_right", "ankle_left", "ankle_right", "shoulder_left",
          "shoulder_right", "heel_left", "heel_right", "foot_left", "foot_right")  # fmt: skip
@@ -13,7 +13,7 @@ NAMES = ("hip_left", "hip_right", "knee_left", "knee_right", "ankle_left", "ankl
 
 def walk(*, cycle: float = 1.1, stance: float = 0.62, late: float = 0.5, speed: float = 1.2, seconds: float = 12.0,
          fps: float = 100.0, treadmill: bool = False, turn: float = 0.0, noise: float = 0.0,
-         seed: int = 0) -> tuple[Poses, dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
+         seed: int = 0) -> tuple[PoseTrack, dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
     """A walker whose feet stand still in stance and move forward in swing; contacts and toe-offs in seconds.
 
     The left foot touches the ground at 0, `cycle`, …, the right one `late` cycles after it. y is up, the way
@@ -51,7 +51,7 @@ def walk(*, cycle: float = 1.1, stance: float = 0.62, late: float = 0.5, speed: 
     cos, sin = np.cos(turn), np.sin(turn)
     joints = joints @ np.array([[cos, 0, -sin], [0, 1, 0], [sin, 0, cos]])
     joints += noise * np.random.default_rng(seed).normal(size=joints.shape)
-    poses = Poses("walk", 0, joints, topology_for(NAMES, 3), fps)
+    poses = PoseTrack("walk", 0, joints, topology_for(NAMES, 3), fps)
     inside = lambda times: times[(times > 0.1) & (times < seconds - 0.1)]  # noqa: E731
     return poses, {s: inside(e[0]) for s, e in events.items()}, {s: inside(e[1]) for s, e in events.items()}
 

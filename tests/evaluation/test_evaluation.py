@@ -27,7 +27,7 @@ from halp.evaluation.evaluate_run import EncoderResults, evaluate_run, fitting_s
 from halp.evaluation.protocols.knn import knn_predict, neighbours
 from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_scores
 from halp.evaluation.results import score
-from halp.features.cache import fingerprint
+from halp.features.cache import module_fingerprint
 from halp.features.embed import embed
 from halp.skeleton import Topology
 from halp.training import load_recipe, pretrain
@@ -125,12 +125,12 @@ def test_sgd_agrees_with_the_exact_solver_within_noise() -> None:
 @pytest.mark.parametrize("protocol", ["knn", "linear"])
 def test_evaluation_leaves_the_backbone_bit_equal(store: Store, protocol: str) -> None:
     encoder = untrained(store).train()
-    before = fingerprint(encoder)
+    before = module_fingerprint(encoder)
     result = halp.evaluate(
         encoder, store, protocol, progress=False, **({"epochs": 2} if protocol == "linear" else {})
     )
     assert result.backbone == {"before": before, "after": before}
-    assert fingerprint(encoder) == before
+    assert module_fingerprint(encoder) == before
     assert encoder.training
 
 
@@ -148,10 +148,10 @@ def test_an_evaluation_that_changes_the_backbone_is_an_error(store: Store) -> No
 
 def test_fingerprint_sees_a_change_of_one_bit() -> None:
     module = nn.Linear(3, 3)
-    before = fingerprint(module)
+    before = module_fingerprint(module)
     with torch.no_grad():
         module.weight.view(-1)[0].mul_(1 + 1e-6)
-    assert fingerprint(module) != before
+    assert module_fingerprint(module) != before
 
 
 @pytest.mark.heavy

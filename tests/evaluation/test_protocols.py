@@ -32,7 +32,7 @@ from halp.evaluation.protocols.finetune import FinetuneSettings, finetune
 from halp.evaluation.protocols.knn import class_similarities, neighbours, retrieve
 from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_scores
 from halp.evaluation.results import schema_violation
-from halp.features.cache import FeatureCache, feature_key, fingerprint
+from halp.features.cache import FeatureCache, feature_key, module_fingerprint
 from halp.features.embed import embed
 from halp.skeleton import Topology, get_topology
 from halp.training import load_recipe, open_run, pretrain
@@ -88,9 +88,9 @@ def test_every_protocol_leaves_the_encoder_bit_equal_and_fits_the_schema(
     store: Store, tmp_path: Path, protocol: str
 ) -> None:
     encoder = untrained(store)
-    before = fingerprint(encoder)
+    before = module_fingerprint(encoder)
     result = halp.evaluate(encoder, store, protocol, seeds=(3, 4), progress=False, **QUICK.get(protocol, {}))
-    assert fingerprint(encoder) == before
+    assert module_fingerprint(encoder) == before
     assert result.seeds == [3, 4]
     assert len(result.accuracies) == 2
     assert result.accuracy == pytest.approx(np.mean(result.accuracies), abs=1e-3)
@@ -103,9 +103,9 @@ def test_every_protocol_leaves_the_encoder_bit_equal_and_fits_the_schema(
 
 def test_semi_with_the_whole_network_leaves_the_encoder_bit_equal(store: Store) -> None:
     encoder = untrained(store)
-    before = fingerprint(encoder)
+    before = module_fingerprint(encoder)
     result = halp.evaluate(encoder, store, "semi", share=0.2, variant="network", epochs=1, progress=False)
-    assert fingerprint(encoder) == before == result.backbone["after"]
+    assert module_fingerprint(encoder) == before == result.backbone["after"]
 
 
 @pytest.mark.parametrize("chunk", [7, 1024])
@@ -205,7 +205,7 @@ def test_fine_tuning_starts_from_the_given_weights_and_learns(store: Store) -> N
     model = finetune(
         encoder, task.pool, train, store.labels[train], settings, classes=task.classes, progress=False
     )
-    assert fingerprint(model.encoder) != fingerprint(encoder)
+    assert module_fingerprint(model.encoder) != module_fingerprint(encoder)
     learned = (model.scores(task.pool, train, progress=False).argmax(1) == store.labels[train]).mean()
     start = finetune(
         encoder,

@@ -56,13 +56,13 @@ def test_what_is_no_picture_is_refused(explorer: Explorer, given: dict[str, Any]
 
 def test_missing_package_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from halp.core.errors import InputError
-    from halp.explorer.camera import Camera, picture_of
+    from halp.explorer.camera import LiveCamera, picture_of
 
     (tmp_path / "own.task").write_bytes(b"weights")
     monkeypatch.setenv("HALP_POSE_MODEL", str(tmp_path / "own.task"))
     monkeypatch.setitem(sys.modules, "mediapipe", None)
     with pytest.raises(InputError, match=r"pip install 'halp-motion\[video\]'"):
-        Camera()._poses(picture_of(bytes(144), 8, 6), 1)
+        LiveCamera()._poses(picture_of(bytes(144), 8, 6), 1)
 
 
 @pytest.mark.parametrize("pause", [0.03, 0.27, 0.9])

@@ -18,7 +18,7 @@ from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder, load_package
 from halp.evaluation import RawCoordinates
 from halp.evaluation.evaluate_run import evaluate_cached, evaluate_protocols, saved_results
-from halp.features.cache import FeatureCache, fingerprint, open_entry
+from halp.features.cache import FeatureCache, module_fingerprint, open_entry
 from halp.reproduce.summary import TableSummary
 from halp.skeleton import KINECT_V1, KINECT_V2
 from halp.tasks.classifier import Classifier
@@ -81,7 +81,7 @@ def evaluate_into_run(folder: Path) -> None:
 
 
 def package_state(folder: Path) -> str:
-    return fingerprint(load_package(folder / "package")) if (folder / "package").exists() else ABSENT
+    return module_fingerprint(load_package(folder / "package")) if (folder / "package").exists() else ABSENT
 
 
 def model() -> Model:

@@ -97,7 +97,7 @@ def test_rows_of_a_source_say_what_and_when(folder: Path) -> None:
     for row, clip in enumerate(source.clips()):
         assert (clip.recording, clip.start) == (source.names[row], source.starts[row])
         np.testing.assert_array_equal(clip.frames, source.clip(row).frames)
-    part = source.only(source.labels == 1)
+    part = source.select(source.labels == 1)
     assert set(part.names) == {name for name in source.names if name.startswith("b")}
     np.testing.assert_array_equal(
         part.clip(2).frames, source.clip(int(np.flatnonzero(source.labels == 1)[2])).frames
@@ -123,7 +123,7 @@ def test_labels_given_to_rows_stay_out_of_what_is_kept_for_the_source(
 ) -> None:
     layout = {"options": {"topology": "kinect-v2"}}
     source = open_source(folder, **layout)
-    given = source.labelled(np.arange(8), list("abcdefgh"))
+    given = source.with_labels(np.arange(8), list("abcdefgh"))
     assert halp.embed_table(encoder, given, progress=False).labels.tolist() == list(range(8))
     assert (
         halp.embed_table(encoder, folder, progress=False, **layout).labels.tolist() == source.labels.tolist()

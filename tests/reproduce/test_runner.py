@@ -18,7 +18,7 @@ from halp.core.files import write_json
 from halp.data.store import Store
 from halp.data.synthetic import make_synthetic_store
 from halp.evaluation import Result
-from halp.features.cache import fingerprint
+from halp.features.cache import module_fingerprint
 from halp.reproduce import list_tables, prepare_sweep, reproduce
 from halp.reproduce import runner as runner_module
 from halp.reproduce.scales import SCALES
@@ -88,7 +88,7 @@ def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
 def test_the_rows_of_a_sweep_are_different_encoders(out: Path) -> None:
     reproduce("hardness", out=out, scale="tiny", progress=False)
     runs = [open_run(path) for path in sorted((out / "runs/tiny/synthetic-xsub").glob("*hardness*"))]
-    assert len({fingerprint(run.encoder()) for run in runs}) == len(runs) == 4
+    assert len({module_fingerprint(run.encoder()) for run in runs}) == len(runs) == 4
 
 
 def test_results_of_a_sweep_fit_the_schema(out: Path) -> None:
@@ -122,7 +122,7 @@ def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
     assert [line.cells for line in again.rows] == [line.cells for line in straight.rows]
     for name in ("moco-seed0", "halp-seed0"):
         prints = [
-            fingerprint(open_run(tmp_path / side / "runs/tiny/synthetic-xsub" / name).encoder())
+            module_fingerprint(open_run(tmp_path / side / "runs/tiny/synthetic-xsub" / name).encoder())
             for side in "ab"
         ]
         assert prints[0] == prints[1]
@@ -150,7 +150,9 @@ def test_the_baseline_that_forks_equals_one_trained_in_one_go(tmp_path: Path) ->
     job = prepared.schedule.jobs["tiny/synthetic-xsub/moco-seed0"]
     assert job.source.store is not None
     whole = pretrain(job.recipe, job.source.store, tmp_path / "whole", progress=False)
-    assert fingerprint(whole.encoder()) == fingerprint(open_run(prepared.runner.path(job.name)).encoder())
+    assert module_fingerprint(whole.encoder()) == module_fingerprint(
+        open_run(prepared.runner.path(job.name)).encoder()
+    )
 
 
 def test_cost_of_a_training_is_measured_once_for_each_device_and_precision(

@@ -17,7 +17,7 @@ from clip_samples import moving_clips
 import halp
 from halp.cli import main
 from halp.core.progress import Bar
-from halp.features.cache import fingerprint
+from halp.features.cache import module_fingerprint
 from halp.features.loading import as_encoder
 from halp.skeleton import get_topology
 
@@ -27,7 +27,7 @@ BODY = get_topology("body-16")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_model_predicts_from_many_threads_as_from_one(tmp_path: Path) -> None:
     clips = moving_clips(BODY, 12)
-    source = halp.open_source(clips, topology="body-16").labelled(np.arange(12) % 3, ["a", "b", "c"])
+    source = halp.open_source(clips, topology="body-16").with_labels(np.arange(12) % 3, ["a", "b", "c"])
     model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
     loaded = halp.load_model(model.save(tmp_path / "model"))
     alone = [loaded.predict(clip).to_json() for clip in clips]
@@ -59,7 +59,7 @@ def test_files_of_vectors_name_their_encoder(ending: str, tmp_path: Path) -> Non
         stated = next(csv.DictReader(out.open()))["encoder"]
     else:
         stated = pytest.importorskip("pyarrow.parquet").read_schema(out).metadata[b"encoder"].decode()
-    sha256 = fingerprint(halp.load_encoder("halp-base"))
+    sha256 = module_fingerprint(halp.load_encoder("halp-base"))
     assert json.loads(stated) == {"name": "halp-base", "release": "2", "sha256": sha256}
 
 

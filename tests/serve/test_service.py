@@ -41,7 +41,7 @@ def clips() -> list[np.ndarray]:
 @pytest.fixture(scope="module")
 def model(clips: list[np.ndarray]) -> Model:
     source = halp.open_source(clips, topology="body-16")
-    source = source.labelled(np.arange(18) % 3, ["a", "b", "c"], np.arange(18) // 3)
+    source = source.with_labels(np.arange(18) % 3, ["a", "b", "c"], np.arange(18) // 3)
     return halp.classify_fit("halp-base", source, kind="prototypes", rejection_rate=0.2, progress=False)
 
 

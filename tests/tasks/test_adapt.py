@@ -156,7 +156,7 @@ def test_classify_fit_uses_unlabelled_clips_and_saves_what_it_needs(tmp_path: Pa
     loaded = halp.load_model(halp.save_model(model, tmp_path / "model"))
     one, two = (halp.classify_predict(each, store, cache=False, progress=False) for each in (model, loaded))
     assert [(a.more["best"], a.score) for a in one] == [(a.more["best"], a.score) for a in two]
-    labelled = halp.open_source(store).only(np.array(few))
+    labelled = halp.open_source(store).select(np.array(few))
     named = halp.classify_fit("halp-base", labelled, unlabelled=whole, kind="adapted", progress=False)
     assert named.assessment["unlabelled"] == 120
 

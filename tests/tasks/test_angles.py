@@ -17,12 +17,12 @@ from halp.data.clip import Clip
 from halp.data.windows import span_columns
 from halp.skeleton import get_topology, list_topologies, topology_for
 from halp.tasks.angles import angle_joints, angle_rows, angular_velocity, interior_angle, joint_angles
-from halp.tasks.pose_tracks import Poses, read_poses
+from halp.tasks.pose_tracks import PoseTrack, read_poses
 
 LEG = topology_for(["hip_left", "knee_left", "ankle_left", "hip_right", "knee_right", "ankle_right"], 3)
 
 
-def bending_legs(frames: int = 61, fps: float = 30.0, left: float = 90.0, right: float = 60.0) -> Poses:
+def bending_legs(frames: int = 61, fps: float = 30.0, left: float = 90.0, right: float = 60.0) -> PoseTrack:
     """Knees that bend from straight by `left` and `right` degrees and back, with unit bones."""
     time = np.arange(frames) / fps
     joints = np.zeros((frames, 6, 3))
@@ -32,7 +32,7 @@ def bending_legs(frames: int = 61, fps: float = 30.0, left: float = 90.0, right:
         joints[:, first, 1] = 1.0
         joints[:, first + 1, 1] = 0.0
         joints[:, first + 2, 1], joints[:, first + 2, 2] = -np.cos(angle), np.sin(angle)
-    return Poses("legs", 0, joints + 5, LEG, fps)
+    return PoseTrack("legs", 0, joints + 5, LEG, fps)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
@@ -87,7 +87,7 @@ def test_velocity_of_a_straight_line_is_its_slope_and_gaps_stay_gaps() -> None:
     assert np.isfinite(np.delete(angle, 10)).all()
 
 
-def _save(poses: Poses, path: Path, name: str = "legs") -> None:
+def _save(poses: PoseTrack, path: Path, name: str = "legs") -> None:
     clip = Clip(poses.joints[:, None], name, subject=1, fps=poses.fps)
     write_interchange([replace(clip, extra=span_columns(clip))], path, topology=poses.topology)
 
@@ -117,7 +117,7 @@ def test_two_dimensions_are_said_to_be_a_projection(
 ) -> None:
     flat = bending_legs()
     topology = topology_for(LEG.joints, 2)
-    _save(Poses("legs", 0, flat.joints[..., [1, 2]], topology, 30.0), tmp_path / "flat.npz")
+    _save(PoseTrack("legs", 0, flat.joints[..., [1, 2]], topology, 30.0), tmp_path / "flat.npz")
     main(["angles", str(tmp_path / "flat.npz"), "--json"])
     streams = capsys.readouterr()
     assert "projection onto the image" in " ".join(streams.err.split())

@@ -26,7 +26,7 @@ from halp.evaluation.protocols.finetune import FinetuneSettings
 from halp.tasks import finetune as tuning
 from halp.tasks.classify import fit, notes, predict
 from halp.tasks.finetune import finetune
-from halp.tasks.model_folder import fingerprint, load_model, save_model
+from halp.tasks.model_folder import load_model, model_fingerprint, save_model
 
 FEW = ("wave", "kick", "sit down", "walk")
 
@@ -105,7 +105,7 @@ def test_damaged_models_are_refused(
     copy = shutil.copytree(model, tmp_path / "copy")
     config = json.loads((copy / "config.json").read_text())
     config = {name: value for name, value in config.items() if name != "sha256"} | changes
-    (copy / "config.json").write_text(json.dumps(config | {"sha256": fingerprint(config)}))
+    (copy / "config.json").write_text(json.dumps(config | {"sha256": model_fingerprint(config)}))
     with pytest.raises(InputError, match=words):
         load_model(copy)
     with pytest.raises(InputError, match="not a model folder"):
@@ -162,7 +162,7 @@ def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
 def test_a_model_of_a_single_class_is_refused_before_anything_is_computed(
     package: Path, store: Store
 ) -> None:
-    alone = halp.open_source(store.path).labelled(np.zeros(len(store), dtype=np.int64), ["kick"])
+    alone = halp.open_source(store.path).with_labels(np.zeros(len(store), dtype=np.int64), ["kick"])
     with pytest.raises(
         InputError, match="all labels are 'kick', and one class cannot be told from anything else; label"
     ):

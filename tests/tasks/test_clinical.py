@@ -9,7 +9,7 @@ import pytest
 
 from halp.skeleton import get_topology, topology_for
 from halp.tasks.clinical import clinical_angles, clinical_rows, convention
-from halp.tasks.pose_tracks import Poses
+from halp.tasks.pose_tracks import PoseTrack
 
 # x is the right of the body, y is up, it faces −z: right-handed coordinates
 UPRIGHT = {
@@ -28,7 +28,7 @@ def turned(axis: str, degrees: float) -> np.ndarray:
                      "z": [[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]]}[axis])  # fmt: skip
 
 
-def posed(parts: dict[str, tuple[str, str, float]], world: np.ndarray | None = None) -> Poses:
+def posed(parts: dict[str, tuple[str, str, float]], world: np.ndarray | None = None) -> PoseTrack:
     """The upright body with joints turned: joint → (about which joint, axis, degrees); then the whole of it
     by `world`.
     """
@@ -38,7 +38,7 @@ def posed(parts: dict[str, tuple[str, str, float]], world: np.ndarray | None = N
             if about in UPRIGHT else places[name]  # fmt: skip
     joints = np.array(list(places.values()))
     joints = joints if world is None else joints @ world.T
-    return Poses("p", 0, np.repeat(joints[None], 40, axis=0), topology_for(list(UPRIGHT), 3), 30.0)
+    return PoseTrack("p", 0, np.repeat(joints[None], 40, axis=0), topology_for(list(UPRIGHT), 3), 30.0)
 
 
 WORLDS = {
@@ -87,16 +87,16 @@ def test_trunk_and_pelvis_are_measured_against_the_vertical() -> None:
     for axis, degrees, name in (("x", -30.0, "trunk_flexion"), ("z", -20.0, "trunk_lateral_flexion")):
         bent = joints.copy()
         bent[:, place] = hips + (joints[:, place] - hips) @ turned(axis, degrees).T
-        angles = clinical_angles(Poses("p", 0, bent, poses.topology, 30.0))
+        angles = clinical_angles(PoseTrack("p", 0, bent, poses.topology, 30.0))
         assert angles[name] == pytest.approx(-degrees, abs=1e-6)
         # the trunk bends and the thigh does not: the hip is flexed by as much
         if axis == "x":
             assert angles["hip_flexion_left"] == pytest.approx(30, abs=1e-6)
     tilted = joints.copy()
     tilted[:, poses.topology.index("hip_left"), 1] += 0.2 * np.tan(np.radians(10))
-    assert clinical_angles(Poses("p", 0, tilted, poses.topology, 30.0))["pelvis_obliquity"] == pytest.approx(
-        10, abs=0.1
-    )
+    assert clinical_angles(PoseTrack("p", 0, tilted, poses.topology, 30.0))[
+        "pelvis_obliquity"
+    ] == pytest.approx(10, abs=0.1)
 
 
 def test_rows_say_zero_sign_unit_smoothing_and_why_there_is_no_interval() -> None:
@@ -112,7 +112,7 @@ def test_rows_say_zero_sign_unit_smoothing_and_why_there_is_no_interval() -> Non
 
 def test_two_dimensions_have_the_angles_of_the_picture_only() -> None:
     poses = posed({f"{part}_left": ("hip_left", "x", 40.0) for part in LEG})
-    flat = Poses(
+    flat = PoseTrack(
         "p",
         0,
         np.stack([-poses.joints[..., 2], -poses.joints[..., 1]], -1),
@@ -124,5 +124,5 @@ def test_two_dimensions_have_the_angles_of_the_picture_only() -> None:
     assert "hip_abduction_left" not in angles
     assert "pelvis_obliquity" not in angles
     assert clinical_angles(
-        Poses("p", 0, np.ones((5, 33, 3)), get_topology("mediapipe-33"), 30.0)
+        PoseTrack("p", 0, np.ones((5, 33, 3)), get_topology("mediapipe-33"), 30.0)
     )  # no direction, no error

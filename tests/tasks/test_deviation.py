@@ -13,10 +13,10 @@ import pytest
 
 import halp
 from halp.core.errors import InputError
-from halp.tasks.deviation import Windows, deviation, make_reference, resampled_poses, warnings_about
+from halp.tasks.deviation import PersonWindows, deviation, make_reference, resampled_poses, warnings_about
 
 
-def people(count: int, seed: int, *, odd: float = 0.0, name: str = "p", windows: int = 8) -> Windows:
+def people(count: int, seed: int, *, odd: float = 0.0, name: str = "p", windows: int = 8) -> PersonWindows:
     """Windows whose vectors and poses vary from person to person; `odd` moves joint 2 and vectors of the last
     half.
     """
@@ -36,7 +36,7 @@ def people(count: int, seed: int, *, odd: float = 0.0, name: str = "p", windows:
     start = np.tile(np.arange(windows, dtype=float), count)
     shape = np.array(poses, dtype=np.float32)
     joints = ("hip_left", "knee_left", "ankle_left")
-    return Windows(
+    return PersonWindows(
         [f"{n}-visit" for n in names], names, start, start + 1, np.array(vectors, np.float32), shape, joints
     )
 
@@ -74,7 +74,7 @@ def test_a_reference_of_few_people_is_refused() -> None:
         make_reference(people(3, 0))
 
 
-def kinds(count: int, seed: int, kind: int, name: str) -> Windows:
+def kinds(count: int, seed: int, kind: int, name: str) -> PersonWindows:
     """Windows of people of one kind of movement: a direction of its own, and a manner of every person."""
     rng = np.random.default_rng(seed)
     group = people(count, seed, name=name, windows=4)
@@ -118,10 +118,12 @@ def test_other_actions_of_utkinect_are_unlike_its_walks(shared: Path) -> None:
         np.array([f"s{s}" for s in data["subjects"]]),
     )
 
-    def windows(rows: np.ndarray) -> Windows:
+    def windows(rows: np.ndarray) -> PersonWindows:
         people = subjects[rows].tolist()
         spans = np.zeros(len(rows)), np.ones(len(rows))
-        return Windows(names[rows].tolist(), people, *spans, table.vectors[rows], poses[rows], ("j",) * 20)
+        return PersonWindows(
+            names[rows].tolist(), people, *spans, table.vectors[rows], poses[rows], ("j",) * 20
+        )
 
     walks, others = np.flatnonzero(data["labels"] == walk), np.flatnonzero(data["labels"] != walk)
     rows = deviation(make_reference(windows(walks)), windows(np.concatenate([walks, others])))

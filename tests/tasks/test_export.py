@@ -170,7 +170,7 @@ def test_one_file_prepares_encodes_and_classifies_as_the_library(
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     topology = get_topology(layout)
     clips, labels = moving_clips(topology, 24), np.arange(24) % 3
-    source = halp.open_source(clips, topology=layout).labelled(labels, ["a", "b", "c"], np.arange(24) // 3)
+    source = halp.open_source(clips, topology=layout).with_labels(labels, ["a", "b", "c"], np.arange(24) // 3)
     for kind in ("linear", "knn", "prototypes"):
         model = halp.classify_fit(name, source, kind=kind, rejection_rate=0.2, progress=False)
         assert model.can_reject
@@ -209,7 +209,7 @@ def test_one_file_holds_an_adapted_classifier_and_mirror_images(sides: str, tmp_
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     encoder = with_sides(halp.load_encoder("halp-base"), sides)
     source = halp.open_source(moving_clips(get_topology("body-16"), 12), topology="body-16")
-    source = source.labelled(np.arange(12) % 2, ["a", "b"], np.arange(12) // 2)
+    source = source.with_labels(np.arange(12) % 2, ["a", "b"], np.arange(12) // 2)
     model = halp.classify_fit(encoder, source, kind="prototypes", rejection_rate=0.2, progress=False)
     axes = np.linalg.qr(np.random.default_rng(0).normal(size=(encoder.output_size, 3)))[0].astype(np.float32)
     head = replace(
@@ -224,7 +224,7 @@ def test_one_file_holds_an_adapted_classifier_and_mirror_images(sides: str, tmp_
 
 def test_export_of_a_model_keeps_its_classifier(tmp_path: Path) -> None:
     clips = moving_clips(get_topology("body-16"), 6)
-    source = halp.open_source(clips, topology="body-16").labelled(np.arange(6) % 2, ["a", "b"])
+    source = halp.open_source(clips, topology="body-16").with_labels(np.arange(6) % 2, ["a", "b"])
     model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
     made = export(halp.save_model(model, tmp_path / "model"), tmp_path / "out")
     assert halp.load_model(made).classifier.classes == ("a", "b")

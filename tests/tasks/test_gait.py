@@ -18,7 +18,7 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip
 from halp.skeleton import get_topology, topology_for
 from halp.tasks.gait import find_gait
-from halp.tasks.pose_tracks import Poses
+from halp.tasks.pose_tracks import PoseTrack
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_standing_has_no_strides_and_a_body_without_feet_is_refused() -> None:
     still = replace(poses, joints=np.repeat(poses.joints[:1], 300, axis=0))
     assert find_gait(still).strides == []
     assert find_gait(still).to_json()["cadence"] is None
-    arms = Poses(
+    arms = PoseTrack(
         "a", 0, np.ones((60, 3, 3)), topology_for(["hip_left", "hip_right", "shoulder_left"], 3), 30.0
     )
     with pytest.raises(InputError, match="lacks hips or ankles of both sides"):
@@ -94,7 +94,7 @@ def test_standing_has_no_strides_and_a_body_without_feet_is_refused() -> None:
 def test_two_dimensions_seen_from_the_side() -> None:
     poses, contacts, _ = walk()
     flat = np.stack([poses.joints[..., 2], -poses.joints[..., 1]], axis=-1)  # y of pictures points down
-    found = find_gait(Poses("walk", 0, flat, topology_for(NAMES, 2), poses.fps))
+    found = find_gait(PoseTrack("walk", 0, flat, topology_for(NAMES, 2), poses.fps))
     assert found.contacts["left"][1:-1] == pytest.approx(
         contacts["left"][: len(found.contacts["left"])][1:-1], abs=0.04
     )

@@ -68,7 +68,7 @@ def test_a_file_too_large_for_a_package_is_not_downloaded(
     hub: Hub, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push(package, "me/small")
-    monkeypatch.setattr("halp.tasks.export.LARGEST", (package / "config.json").stat().st_size)
+    monkeypatch.setattr("halp.tasks.export.LARGEST_WEIGHTS", (package / "config.json").stat().st_size)
     with pytest.raises(InputError, match=r"'model\.safetensors' of 'me/small' has .* at most"):
         pull("me/small", tmp_path / "back")
     assert not [path for path in tmp_path.iterdir() if "back" in path.name]

@@ -64,7 +64,7 @@ def answered(
     layout, encoder = request.param, LAYOUTS[request.param]
     topology = get_topology(layout)
     source = halp.open_source(moving_clips(topology, 24), topology=layout)
-    source = source.labelled(np.arange(24) % 3, list(CLASSES), np.arange(24) // 3)
+    source = source.with_labels(np.arange(24) % 3, list(CLASSES), np.arange(24) // 3)
     model = halp.classify_fit(encoder, source, kind="linear", rejection_rate=0.2, progress=False)
     folder = halp.export(model, tmp_path_factory.mktemp(layout) / "model", onnx=True, topology=layout)
     clips = [clip[None] for clip in moving_clips(topology, COUNT, seed=1, damaged=True)]

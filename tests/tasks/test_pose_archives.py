@@ -15,18 +15,18 @@ import pytest
 from halp.core.errors import InputError
 from halp.skeleton import topology_for
 from halp.tasks.pose_files import write_poses
-from halp.tasks.pose_tracks import Poses
+from halp.tasks.pose_tracks import PoseTrack
 
 NAMES = ["hip_left", "hip_right", "knee_left", "knee_right"]
 
 
 def person(
     recording: str = "visit 1/walk", subject: str = "P-01", number: int = 0, dimensions: int = 3
-) -> Poses:
+) -> PoseTrack:
     rng = np.random.default_rng(number)
     joints = rng.normal(size=(20, 4, dimensions))
     joints[5, 1] = np.nan
-    return Poses(recording, number, joints, topology_for(NAMES, dimensions), 25.0, 0.0, subject)
+    return PoseTrack(recording, number, joints, topology_for(NAMES, dimensions), 25.0, 0.0, subject)
 
 
 def test_bids_has_every_position_with_its_channel(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from halp.core.errors import InputError
 from halp.features.source import open_source
 from halp.skeleton import KINECT_V2, get_topology
 from halp.tasks.pose_files import write_poses
-from halp.tasks.pose_tracks import Poses
+from halp.tasks.pose_tracks import PoseTrack
 
 
-def moving_body(frames: int = 40) -> Poses:
+def moving_body(frames: int = 40) -> PoseTrack:
     """A tree of rigid bones that turn smoothly about their joints."""
     rng = np.random.default_rng(0)
     offsets = 0.3 * rng.normal(size=(25, 3))
@@ -31,7 +31,7 @@ def moving_body(frames: int = 40) -> Poses:
             joints[:, joint] = np.stack([0.2 * np.sin(time), 1 + 0 * time, 3 + 0.1 * np.cos(time)], axis=1)
         else:
             joints[:, joint] = joints[:, parent] + turns[parent] @ offsets[joint]
-    return Poses("kick", 0, joints, KINECT_V2, 30.0)
+    return PoseTrack("kick", 0, joints, KINECT_V2, 30.0)
 
 
 @pytest.mark.parametrize("format", ["trc", "bvh", "nc"])
@@ -55,7 +55,7 @@ def test_missing_markers_stay_missing_in_trc(tmp_path: Path) -> None:
 
 
 def test_poses_that_a_format_cannot_hold_are_refused(tmp_path: Path) -> None:
-    flat = Poses("a", 0, np.ones((3, 17, 2)), get_topology("coco-17"), 30.0)
+    flat = PoseTrack("a", 0, np.ones((3, 17, 2)), get_topology("coco-17"), 30.0)
     with pytest.raises(InputError, match="has poses of two dimensions; bvh needs three"):
         write_poses([flat], tmp_path, "bvh")
     with pytest.raises(InputError, match="unknown format of poses 'fbx'"):
@@ -66,7 +66,7 @@ def test_poses_that_a_format_cannot_hold_are_refused(tmp_path: Path) -> None:
 
 def test_movement_gets_a_data_set_with_its_own_names(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
-    flat = Poses("walk", 1, np.arange(102.0).reshape(3, 17, 2), get_topology("coco-17"), 25.0, start=2.0)
+    flat = PoseTrack("walk", 1, np.arange(102.0).reshape(3, 17, 2), get_topology("coco-17"), 25.0, start=2.0)
     flat.joints[1, 4] = np.nan
     (path,) = write_poses([flat], tmp_path, "nc")
     with xarray.open_dataset(path, engine="h5netcdf") as data:

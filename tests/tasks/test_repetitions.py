@@ -17,13 +17,13 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip, present
 from halp.data.windows import span_columns
 from halp.skeleton import KINECT_V2, topology_for
-from halp.tasks.pose_tracks import Poses
+from halp.tasks.pose_tracks import PoseTrack
 from halp.tasks.repetitions import Repetitions, find_repetitions, spectral_arc_length
 
 
-def poses_of(clip: Clip) -> Poses:
+def poses_of(clip: Clip) -> PoseTrack:
     joints = np.where(present(clip.frames)[:, 0, None, None], clip.frames[:, 0], np.nan).astype(float)
-    return Poses(clip.name, 0, joints, KINECT_V2, clip.fps)
+    return PoseTrack(clip.name, 0, joints, KINECT_V2, clip.fps)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_made_exercises_with_pauses_and_partial_ends_are_counted(action: str, co
 
 def squats(
     durations: list[float], *, pause: float = 0.5, cut: int = 0, depths: list[float] | None = None
-) -> Poses:
+) -> PoseTrack:
     """Exact squats of given durations and depths; `cut` frames are missing at the start and at the end."""
     parts, fps = [], 30.0
     for duration, depth in zip(durations, depths or [1.0] * len(durations)):
@@ -61,7 +61,7 @@ def squats(
         joints[:, first + 1, 1], joints[:, first + 1, 2] = -np.cos(angle), np.sin(angle)
         joints[:, first + 2, 1] = -2 * np.cos(angle)
     joints[:, 1, 1] = 1.0
-    return Poses("squats", 0, joints, topology_for(names, 3), fps)
+    return PoseTrack("squats", 0, joints, topology_for(names, 3), fps)
 
 
 def test_repetitions_are_cut_where_they_begin_and_end() -> None:
@@ -97,12 +97,14 @@ def test_the_distance_to_the_reference_finds_the_one_that_is_different() -> None
 
 def test_standing_still_is_no_repetition() -> None:
     poses = squats([1.5] * 3)
-    still = Poses("still", 0, np.repeat(poses.joints[:1], 200, axis=0), poses.topology, 30.0)
+    still = PoseTrack("still", 0, np.repeat(poses.joints[:1], 200, axis=0), poses.topology, 30.0)
     assert find_repetitions(still).count == 0
     rng = np.random.default_rng(0)
-    noisy = Poses("noise", 0, still.joints + rng.normal(0, 0.01, still.joints.shape), poses.topology, 30.0)
+    noisy = PoseTrack(
+        "noise", 0, still.joints + rng.normal(0, 0.01, still.joints.shape), poses.topology, 30.0
+    )
     assert find_repetitions(noisy).count == 0
-    assert find_repetitions(Poses("short", 0, still.joints[:5], poses.topology, 30.0)).repetitions == []
+    assert find_repetitions(PoseTrack("short", 0, still.joints[:5], poses.topology, 30.0)).repetitions == []
 
 
 def test_smoothness_falls_where_a_movement_stops_and_starts() -> None:
@@ -138,7 +140,7 @@ def test_real_trials_joined_to_one_recording_are_counted(shared: Path) -> None:
                 way = np.linspace(0, 1, 12)[1:-1, None, None]
                 joined.append(joined[-1][-1] * (1 - way) + clip[0] * way)
             joined.append(clip)
-        result: Repetitions = find_repetitions(Poses(name, 0, np.concatenate(joined), topology, 30.0))
+        result: Repetitions = find_repetitions(PoseTrack(name, 0, np.concatenate(joined), topology, 30.0))
         assert result.count == len(rows), name
 
 

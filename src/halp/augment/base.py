@@ -23,7 +23,7 @@ from torch import Tensor
 
 from halp.core.config import CheckedSettings, limited
 from halp.core.errors import InputError
-from halp.core.registry import Entry, Registry
+from halp.core.registry import Component, Registry
 from halp.skeleton import Topology
 
 Drawn = dict[str, Tensor]
@@ -68,13 +68,13 @@ class FactorSettings(CheckedSettings):
 
 
 @dataclass(frozen=True)
-class AugmentationEntry(Entry):
+class AugmentationComponent(Component):
     """A registered augmentation: `build(settings, topology)`."""
 
     sampler: bool = False  # it cuts the view out of the clip, and stands first in a policy
 
 
-AUGMENTATIONS: Registry[AugmentationEntry] = Registry("augmentation", AugmentationEntry)
+AUGMENTATIONS: Registry[AugmentationComponent] = Registry("augmentation", AugmentationComponent)
 
 
 def register_augmentation(

@@ -30,7 +30,7 @@ loading_plugin: contextvars.ContextVar[str | None] = contextvars.ContextVar("loa
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class Component:
     """A component: the dataclass of its settings, what builds it, and the plugin it came with; kinds add
     fields of their own.
     """
@@ -41,7 +41,7 @@ class Entry:
     plugin: str | None = None
 
 
-ENTRY = TypeVar("ENTRY", bound=Entry)
+COMPONENT = TypeVar("COMPONENT", bound=Component)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +49,14 @@ class NoSettings:
     """A component without settings."""
 
 
-class Registry(Generic[ENTRY]):
+class Registry(Generic[COMPONENT]):
     """Components of one kind by name; a name that is not known yet is looked for in the zoo and in installed
     plugins once.
     """
 
-    def __init__(self, kind: str, entry: type[ENTRY]) -> None:
+    def __init__(self, kind: str, entry: type[COMPONENT]) -> None:
         self.kind, self._entry = kind, entry
-        self._entries: dict[str, ENTRY] = {}
+        self._entries: dict[str, COMPONENT] = {}
 
     def register(self, name: str, settings: type[Any] | None = None, **fields: Any) -> Callable[[Any], Any]:
         """Decorator that makes a component known by name; `settings` is a frozen dataclass whose defaults
@@ -79,7 +79,7 @@ class Registry(Generic[ENTRY]):
 
         return add
 
-    def __getitem__(self, name: str) -> ENTRY:
+    def __getitem__(self, name: str) -> COMPONENT:
         if name not in self._entries:
             load_further_components()
         return self._entries[check_choice(self.kind, name, self._entries)]
@@ -179,7 +179,7 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def plugins_of(entries: Iterable[Entry]) -> dict[str, list[str]]:
+def plugins_of(entries: Iterable[Component]) -> dict[str, list[str]]:
     """The plugins that components come from, each with their names, for the record of a run."""
     names_by_plugin: dict[str, list[str]] = {}
     for entry in entries:

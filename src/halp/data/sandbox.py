@@ -30,7 +30,7 @@ from halp.data.source_files import MIB, head, unreadable
 from halp.data.text_files import as_floats, problem
 
 #: The largest file of a kind that is opened.
-LARGEST = {"matlab": 64 * MIB, "hdf5": 2048 * MIB}
+LARGEST_FILE = {"matlab": 64 * MIB, "hdf5": 2048 * MIB}
 # A damaged file can keep a library busy without end; a sound one is read at hundreds of MB per second.
 _SECONDS, _BYTES_PER_SECOND = 10.0, 4e6
 _CHILD = Path(__file__).with_name("sandbox_child.py")
@@ -58,8 +58,8 @@ def _ask(task: str, path: Path, expected: str, data: bytes | None = None, **sett
             weight = path.stat().st_size if data is None else len(data)
     except OSError as error:
         raise unreadable(path, error) from error
-    if weight > LARGEST.get(task, weight):
-        raise problem(path, "", f"it has more than {LARGEST[task]} bytes", "split it")
+    if weight > LARGEST_FILE.get(task, weight):
+        raise problem(path, "", f"it has more than {LARGEST_FILE[task]} bytes", "split it")
     request = {"task": task, "path": str(path.resolve()) if data is None else None, "size": len(data or b"")}
     with _one_at_a_time:
         if _running is None or not _running.usable:

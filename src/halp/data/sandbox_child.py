@@ -35,14 +35,14 @@ def main() -> None:
         data = given.read(request["size"])
         try:
             limit_memory(MEMORY + MEMORY_PER_BYTE * request["weight"])
-            answer = Answer(ANSWER + ANSWER_PER_BYTE * request["weight"])
+            answer = Reply(ANSWER + ANSWER_PER_BYTE * request["weight"])
             head = {"value": answer.encoded(TASKS[request["task"]](request, data)), "sizes": answer.sizes}
         except pickle.UnpicklingError as error:
-            head, answer = {"refused": reason(error)}, Answer(0)
+            head, answer = {"refused": reason(error)}, Reply(0)
         except MemoryError:
-            head, answer = {"refused": "it asks for far more memory than its size explains"}, Answer(0)
+            head, answer = {"refused": "it asks for far more memory than its size explains"}, Reply(0)
         except Exception as error:
-            head, answer = {"error": reason(error)}, Answer(0)
+            head, answer = {"error": reason(error)}, Reply(0)
         del data
         out.write(json.dumps(head).encode() + b"\n")
         for part in answer.parts:
@@ -68,7 +68,7 @@ def reason(error: Exception) -> str:
     return words or type(error).__name__
 
 
-class Answer:
+class Reply:
     """Plain data as JSON, with arrays and bytes beside it; what is far larger than its file, or endless, is
     refused.
     """

@@ -222,7 +222,7 @@ def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
+def read_json_source(path: Path, limit: int = TEXT_LIMIT) -> Any:
     """The content of a JSON file, or the values of all lines of a JSON Lines file as a list.
 
     NaN, as Python writes it, is null, and infinities are refused.

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 # Metres, millimetres and pixels all stay far below; what is larger would only overflow later, where nobody
 # sees why.
-LARGEST = 1e7
+LARGEST_COORDINATE = 1e7
 LONGEST_NAME = 200
 MOST_CELLS = 2**28
 # Labels beyond this number and beyond the number of clips are not class numbers.
@@ -160,7 +160,7 @@ def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: s
         # one.
         with np.errstate(over="ignore"):
             array = array.astype(np.float64)
-    wrong = ~(np.abs(array) <= LARGEST)
+    wrong = ~(np.abs(array) <= LARGEST_COORDINATE)
     if wrong.any():
         at = np.argwhere(wrong)[0]
         place = f"{axis} {at[0]}" if array.ndim > 1 else ""
@@ -276,7 +276,7 @@ class Table:
                 if cell:
                     number(cell, self.path, self.where(at, column))
             raise
-        for row in np.flatnonzero(~(np.abs(values) <= LARGEST)):
+        for row in np.flatnonzero(~(np.abs(values) <= LARGEST_COORDINATE)):
             if cells[row]:
                 fault = f"{shown(cells[row])} is not a place"
                 raise problem(

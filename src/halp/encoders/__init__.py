@@ -13,11 +13,11 @@ from torch import Tensor
 
 from halp.core.config import build_settings, field_types, plain
 from halp.core.errors import InputError
-from halp.core.registry import Entry, Registry
+from halp.core.registry import Component, Registry
 from halp.skeleton import Topology
 from halp.skeleton.streams import split_stream
 
-ENCODERS: Registry[Entry] = Registry("encoder", Entry)
+ENCODERS: Registry[Component] = Registry("encoder", Component)
 #: `@register_encoder("name", Settings)` over `build(settings, topology, persons) → nn.Module` with
 #: `output_size`
 register_encoder = ENCODERS.register

@@ -34,7 +34,7 @@ from halp.skeleton.streams import derive, split_stream
 
 FORMAT = "halp-encoder"
 #: Frames and persons that a package may read: memory grows with both before a weight is looked at.
-LARGEST = {"persons": 20, "frames": 2048}
+LARGEST_INPUT = {"persons": 20, "frames": 2048}
 #: Settings of encoders that count modules, of which each has weights.
 REPEATED = ("layers", "depth", "blocks", "stages")
 VERSION = 1
@@ -263,7 +263,7 @@ def _read_tensors(path: Path, config: Mapping[str, Any], part: str, file: str) -
 
 def _build(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> PretrainedEncoder:
     """The encoder that `config.json` describes with these weights."""
-    for name, largest in LARGEST.items():
+    for name, largest in LARGEST_INPUT.items():
         if type(config[name]) is not int or not 1 <= config[name] <= largest:
             raise InputError(f"{name} = {config[name]!r} must be a whole number from 1 to {largest:,}")
     topology = topology_from_json(config["topology"])

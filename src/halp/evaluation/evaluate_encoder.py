@@ -17,7 +17,7 @@ from halp.data.splits import ALL, Indices
 from halp.data.store import Store, open_store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation.protocol import (
-    EncoderGroup,
+    EncoderEnsemble,
     Features,
     Predictions,
     ProtocolContext,
@@ -25,11 +25,11 @@ from halp.evaluation.protocol import (
     protocol_settings,
 )
 from halp.evaluation.results import Result, by_class, mean_and_std, score, versions
-from halp.features.cache import FeatureCache, fingerprint
+from halp.features.cache import FeatureCache, module_fingerprint
 from halp.features.loading import as_encoder
 from halp.features.source import open_source
 
-Encoder = PretrainedEncoder | Mapping[str, PretrainedEncoder] | EncoderGroup | str | os.PathLike[str]
+Encoder = PretrainedEncoder | Mapping[str, PretrainedEncoder] | EncoderEnsemble | str | os.PathLike[str]
 
 
 @overload
@@ -138,10 +138,10 @@ def _evaluate_by(protocol: str, context: ProtocolContext, settings: Any, seeds: 
     backbone, store = context.encoder, context.store
     # raw coordinates have no weights and live anywhere
     home = next((parameter.device for parameter in backbone.parameters()), torch.device("cpu"))
-    before = fingerprint(backbone)
+    before = module_fingerprint(backbone)
     outcomes = [get_protocol(protocol).run(replace(context, seed=draw), settings) for draw in seeds]
     backbone.to(home)
-    after = fingerprint(backbone)
+    after = module_fingerprint(backbone)
     if before != after:
         raise RuntimeError("the evaluation changed the backbone; its metrics would mean nothing")
     return Result(
@@ -196,9 +196,9 @@ def _scores(store: Store, test: Indices, outcomes: Sequence[Predictions]) -> dic
 
 def _backbone(encoder: Encoder, protocols: Sequence[str]) -> Any:
     if isinstance(encoder, Mapping):
-        encoder = EncoderGroup(encoder)
+        encoder = EncoderEnsemble(encoder)
     for protocol in protocols:
-        if isinstance(encoder, EncoderGroup) and not get_protocol(protocol).fuses_encoders:
+        if isinstance(encoder, EncoderEnsemble) and not get_protocol(protocol).fuses_encoders:
             raise InputError(
                 f"protocol '{protocol}' evaluates one encoder; several go to the protocol 'ensemble'"
             )

@@ -17,9 +17,9 @@ from halp.core.locks import locked_where_possible
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates, build_architecture
 from halp.evaluation.evaluate_encoder import evaluate, overlap_warning
-from halp.evaluation.protocol import EncoderGroup, get_protocol, protocol_settings
+from halp.evaluation.protocol import EncoderEnsemble, get_protocol, protocol_settings
 from halp.evaluation.results import Result, mean_and_std
-from halp.features.cache import FeatureCache, fingerprint
+from halp.features.cache import FeatureCache, module_fingerprint
 from halp.features.loading import choose_shipped, load_encoder
 from halp.features.source import open_source
 from halp.training.run import Run, seeded
@@ -36,7 +36,7 @@ def saved_results(folder: RunFolder) -> list[Result]:
 
 def result_path(
     folder: RunFolder,
-    encoder: PretrainedEncoder | EncoderGroup,
+    encoder: PretrainedEncoder | EncoderEnsemble,
     store: Store,
     protocol: str,
     split: str,
@@ -107,7 +107,7 @@ def evaluate_cached(
     with locked_result(path):
         if path.exists():
             kept = Result.load(path)
-            if kept.backbone["before"] == fingerprint(encoder) and kept.data["hash"] == store.hash:
+            if kept.backbone["before"] == module_fingerprint(encoder) and kept.data["hash"] == store.hash:
                 return kept
         cache = FeatureCache(folder.features)
         result = evaluate(
@@ -143,7 +143,7 @@ def settings_for(encoder: Any, protocol: str, settings: ProtocolSettings) -> dic
 
 def evaluate_protocols(
     name: str,
-    encoder: PretrainedEncoder | EncoderGroup,
+    encoder: PretrainedEncoder | EncoderEnsemble,
     store: Store,
     *,
     protocols: Sequence[str] = ("knn", "linear"),
@@ -222,7 +222,7 @@ def evaluate_run(
     origins = [encoder.origin, *(member.origin for _, member in (group.items() if group else []))]
     if warning := overlap_warning(origins, store, splits, allowed=allow_overlap):
         warnings.warn(warning, stacklevel=2)
-    encoders: dict[str, PretrainedEncoder | EncoderGroup] = {}
+    encoders: dict[str, PretrainedEncoder | EncoderEnsemble] = {}
     if baselines and home is not None:
         encoders["raw coordinates"] = RawCoordinates(store.topology, stream=stream, persons=store.persons)
         encoders["untrained"] = home.encoder(stream, trained=False)
@@ -255,7 +255,7 @@ def fitting_shipped(store: Store, beside: PretrainedEncoder | None = None) -> Pr
     except InputError:
         return None
     encoder = load_encoder(name)
-    if beside is not None and fingerprint(encoder) == fingerprint(beside):
+    if beside is not None and module_fingerprint(encoder) == module_fingerprint(beside):
         return None
     encoder.origin = {**encoder.origin, "shipped": name}
     return encoder
@@ -301,7 +301,7 @@ def fresh_weights(encoder: PretrainedEncoder) -> PretrainedEncoder:
     return encoder.around(inner, {"trained": False})
 
 
-def ensemble_of(runs: Sequence[Run]) -> EncoderGroup:
+def ensemble_of(runs: Sequence[Run]) -> EncoderEnsemble:
     """All streams of these runs; a stream that occurs twice is numbered."""
     members: dict[str, PretrainedEncoder] = {}
     for run in runs:
@@ -310,4 +310,4 @@ def ensemble_of(runs: Sequence[Run]) -> EncoderGroup:
             while name in members:
                 name, number = f"{stream}-{number}", number + 1
             members[name] = run.encoder(stream)
-    return EncoderGroup(members)
+    return EncoderEnsemble(members)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from halp.augment import ClipPool, PaperSettings, draw_crops
 from halp.core.config import build_settings, parse_assignment
 from halp.core.errors import InputError, check_choice
-from halp.core.registry import Entry, Registry
+from halp.core.registry import Component, Registry
 from halp.core.sampling import generator
 from halp.data.splits import FewLabels
 from halp.data.store import Store
@@ -55,7 +55,7 @@ class ProtocolContext:
     neither seed nor split.
     """
 
-    encoder: Any  # a PretrainedEncoder, or the EncoderGroup of an ensemble
+    encoder: Any  # a PretrainedEncoder, or the EncoderEnsemble of an ensemble
     store: Store
     split: str
     train: Labels  # indices of the training clips
@@ -171,7 +171,7 @@ class Predictions:
     trained_on: int | None = None  # clips, where a protocol uses a part of the training clips only
 
 
-class EncoderGroup(nn.Module):
+class EncoderEnsemble(nn.Module):
     """Several encoders under one roof, such as those of the joint, motion and bone streams."""
 
     def __init__(self, members: Mapping[str, PretrainedEncoder]) -> None:
@@ -204,7 +204,7 @@ ProtocolFunction = Callable[[ProtocolContext, Any], Predictions | Labels]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Protocol(Entry):
+class Protocol(Component):
     """A registered protocol. `title` names a column of a table by the settings, and is the protocol's name by
     default.
     """

@@ -184,9 +184,9 @@ class Api:
 
     def camera(self, given: dict[str, Any]) -> Any:
         """A picture of a camera: who is in it, and what it is like."""
-        from halp.explorer.camera import LARGEST, picture_of
+        from halp.explorer.camera import LARGEST_PICTURE, picture_of
 
-        width, height = (_whole(given, name, LARGEST + 1) for name in ("width", "height"))
+        width, height = (_whole(given, name, LARGEST_PICTURE + 1) for name in ("width", "height"))
         try:
             data = base64.b64decode(_text(given, "picture"), validate=True)
         except ValueError as error:

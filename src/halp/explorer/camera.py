@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from halp.explorer.session import FewLabelModel
     from halp.video.live import LivePicture
 
-LARGEST = 640  # pixels of a side of a picture
+LARGEST_PICTURE = 640  # pixels of a side of a picture
 WINDOW = 2.0  # seconds that are looked at, unless the collection is cut otherwise
 NEAREST = 4
 
 
-class Camera:
+class LiveCamera:
     """Keeps the poses of the last seconds. The pose estimator is opened at the first picture; one picture at
     a time.
     """

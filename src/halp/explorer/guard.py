@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from halp.core.http_limits import LimitedBody, PatientProtocol, TooLarge, TooSlow  # noqa: F401  (the server takes them from here)
 
-LARGEST = 4 << 20  # bytes of a request: a lasso around a million rows
+LARGEST_REQUEST = 4 << 20  # bytes of a request: a lasso around a million rows
 PATIENCE = PatientProtocol.patience  # seconds that a client has to send its request
 
 HEADERS = {
@@ -52,7 +52,7 @@ class Guard:
             status, text = problem
             await JSONResponse({"error": text}, status)(scope, receive, _with_security_headers(send))
             return
-        await self.app(scope, LimitedBody(receive, LARGEST, PATIENCE), _with_security_headers(send))
+        await self.app(scope, LimitedBody(receive, LARGEST_REQUEST, PATIENCE), _with_security_headers(send))
 
     def _problem(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         if headers.get("host", "") not in self.hosts:
@@ -71,8 +71,8 @@ class Guard:
             if not secrets.compare_digest(given.encode(), self.token.encode()):
                 return 403, "the token is missing or wrong; open the address that `halp explore` printed"
         length = headers.get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or int(length) > LARGEST:
-            return 413, f"a request has up to {LARGEST} bytes"
+        if not length.isascii() or not length.isdigit() or int(length) > LARGEST_REQUEST:
+            return 413, f"a request has up to {LARGEST_REQUEST} bytes"
         if scope["method"] == "POST" and not headers.get("content-type", "").startswith("application/json"):
             return 415, "send JSON"
         return None

@@ -28,7 +28,7 @@ from halp.explorer.labels import LabelBook, Labels
 
 if TYPE_CHECKING:
     from halp.evaluation.analysis.prototypes import KeySpace
-    from halp.explorer.camera import Camera
+    from halp.explorer.camera import LiveCamera
     from halp.explorer.collection import Collection, Column
     from halp.tasks.classifier import Classifier, Prediction
     from halp.training.run import Run
@@ -132,11 +132,11 @@ class Session:
         return None if self._own_run is None else key_space(open_run(self._own_run))
 
     @cached_property
-    def camera(self) -> Camera:
+    def camera(self) -> LiveCamera:
         """What the page's camera sees; opened where it is used."""
-        from halp.explorer.camera import Camera
+        from halp.explorer.camera import LiveCamera
 
-        return Camera()
+        return LiveCamera()
 
     def start(self) -> None:
         """Begin reading; returns at once."""

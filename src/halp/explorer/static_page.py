@@ -21,7 +21,7 @@ from halp.explorer.session import Session, Settings
 from halp.tasks.heads import unit
 
 BLOCK = 50  # rows whose frames are in one file
-LARGEST = 1 << 30  # bytes
+LARGEST_PAGE = 1 << 30  # bytes
 
 
 def write_static(settings: Settings, folder: Path) -> Path:
@@ -34,7 +34,7 @@ def write_static(settings: Settings, folder: Path) -> Path:
         session.fit_now()
         collection = session.collection
         size = 8 * sum(int(np.prod(collection.frames(row).shape[:3])) for row in range(len(collection)))
-        if size > LARGEST:
+        if size > LARGEST_PAGE:
             raise InputError(
                 f"a page with all {len(collection)} movements would have {size >> 20} MB; "
                 "make a store of those that you want to show, with `halp prepare`"

@@ -42,7 +42,7 @@ _PATIENCE = 24 * 3600.0  # seconds to wait for a process that computes the same 
 _PLAIN = (int, float, str, bool, type(None))
 
 
-def fingerprint(module: nn.Module) -> str:
+def module_fingerprint(module: nn.Module) -> str:
     """Hash of every weight and buffer: equal before and after, the backbone was not touched."""
     digest = hashlib.sha256()
     for name, value in sorted(module.state_dict().items()):
@@ -58,7 +58,7 @@ def feature_key(encoder: Any, content: str, crop: str = "centre 0.95") -> str:
     facts: dict[str, Any] = {
         "halp": __version__,
         "format": _FORMAT,
-        "weights": fingerprint(encoder),
+        "weights": module_fingerprint(encoder),
         "parts": [_plain_facts(name, part) for name, part in encoder.named_modules()],
         "encoder": [list(layout.joints), list(layout.parents), layout.centre, layout.up, layout.across],
         "normalisation": list(encoder.normalisation),
@@ -94,7 +94,7 @@ def _is_plain(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedVectors:
     """Vectors with the arrays and facts that belong to them; `folder` is where they are kept, None for memory
     alone.
     """
@@ -118,7 +118,7 @@ class FeatureCache:
 
     def get(
         self, key: str, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None = None
-    ) -> Entry:
+    ) -> CachedVectors:
         """An entry from disk if it exists and whole; computed, and kept, otherwise.
 
         `blocks` gives the vectors `(n, width)` one block after the other; `rest`, asked afterwards, what
@@ -138,7 +138,7 @@ class FeatureCache:
 
     def _make(
         self, path: Path, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None
-    ) -> Entry:
+    ) -> CachedVectors:
         try:
             _remove(path)
             with building(path) as partial:
@@ -156,10 +156,10 @@ class FeatureCache:
         return _in_memory(blocks(), width, rest)
 
 
-def _in_memory(blocks: Iterable[Vectors], width: int, rest: Rest | None) -> Entry:
+def _in_memory(blocks: Iterable[Vectors], width: int, rest: Rest | None) -> CachedVectors:
     vectors = np.concatenate([np.zeros((0, width), dtype=np.float32), *blocks])
     arrays, facts = rest() if rest is not None else ({}, {})
-    return Entry(vectors, arrays, dict(facts))
+    return CachedVectors(vectors, arrays, dict(facts))
 
 
 def _write(folder: Path, width: int, blocks: Iterable[Vectors], rest: Rest | None) -> None:
@@ -181,7 +181,9 @@ def _state(path: Path) -> list[int]:
     return [getattr(status, name) for name in _STATE]
 
 
-def open_entry(folder: Path, width: int, *, again: bool = False, verify: bool = False) -> Entry | None:
+def open_entry(
+    folder: Path, width: int, *, again: bool = False, verify: bool = False
+) -> CachedVectors | None:
     """An entry whose bytes are those that were written; None if there is none or it is damaged, which is
     said.
     """
@@ -199,7 +201,7 @@ def open_entry(folder: Path, width: int, *, again: bool = False, verify: bool = 
         vectors = arrays.pop("vectors")
         if vectors.ndim != 2 or vectors.shape[1] != width or vectors.dtype != np.float32:
             raise ValueError(f"vectors.npy has shape {vectors.shape}")
-        return Entry(vectors, arrays, dict(stated["facts"]), folder)
+        return CachedVectors(vectors, arrays, dict(stated["facts"]), folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         if not again:
             warnings.warn(

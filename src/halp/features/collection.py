@@ -23,7 +23,7 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.core.files import atomic_path, read_json, write_json
 from halp.data.reading import Reading
-from halp.features.cache import Entry
+from halp.features.cache import CachedVectors
 from halp.features.content import ROW, RecordingFiles, StoredClips
 from halp.features.shards import Part, item_places, join_parts
 from halp.features.source import MANIFEST, Source, edges, open_source
@@ -87,7 +87,7 @@ class Collection:
                 f"collection '{self.folder}' is damaged: shard {name}: {error}; remove the folder and write"
                 " it again"
             ) from None
-        return Part(name, numbers, [], Entry(vectors, {"rows": rows, "met": met}, facts))
+        return Part(name, numbers, [], CachedVectors(vectors, {"rows": rows, "met": met}, facts))
 
 
 def open_collection(folder: str | os.PathLike[str]) -> Collection:
@@ -187,7 +187,7 @@ def _write_shard(folder: Path, part: Part, source: Source) -> str:
     return name
 
 
-def _shown(source: Source, part: Part, entry: Entry) -> dict[str, npt.NDArray[Any]]:
+def _shown(source: Source, part: Part, entry: CachedVectors) -> dict[str, npt.NDArray[Any]]:
     """Columns for people and other programs: names instead of numbers."""
     facts, rows, content = entry.facts, entry.arrays["rows"], source.content
     recordings, classes = np.array(facts["recordings"]), np.array([*facts["class_names"], ""])

@@ -30,7 +30,7 @@ from halp.core.progress import Bar
 from halp.data.clip import Dropped
 from halp.data.ingest.shards import FILES, cut_shards
 from halp.engine import Engine, Failure, run_shards
-from halp.features.cache import Entry, FeatureCache, open_entry
+from halp.features.cache import CachedVectors, FeatureCache, open_entry
 from halp.features.content import ROW, RecordingFiles, SourceIndex, StoredClips
 from halp.features.source import Source, edges
 from halp.features.table import join_vectors
@@ -50,7 +50,7 @@ class Part:
     key: str
     numbers: npt.NDArray[np.int64]
     items: list[str]
-    entry: Entry | None = None
+    entry: CachedVectors | None = None
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def _keep_plan(source: Source, folder: Path, keys: list[str]) -> None:
             write_text(_plan_file(source, folder), json.dumps(keys))
 
 
-def _serves(entry: Entry, numbers: npt.NDArray[np.int64]) -> bool:
+def _serves(entry: CachedVectors, numbers: npt.NDArray[np.int64]) -> bool:
     """Whether a kept shard can serve the items that are left: none of their recordings goes on in one that is
     gone.
     """
@@ -354,7 +354,9 @@ def _ascending(values: Any) -> bool:
 class _Piece:
     """What is kept of a shard, with the source's numbers of its items; items that are gone are left out."""
 
-    def __init__(self, entry: Entry, numbers: npt.NDArray[np.int64], class_names: Sequence[str]) -> None:
+    def __init__(
+        self, entry: CachedVectors, numbers: npt.NDArray[np.int64], class_names: Sequence[str]
+    ) -> None:
         facts, rows = entry.facts, entry.arrays["rows"].astype(ROW)
         begins = np.concatenate([[0], edges(rows)])[: len(rows)]
         rows["item"] = numbers[rows["item"]]

@@ -24,8 +24,7 @@ from halp.core.errors import InputError
 from halp.core.files import write_csv
 from halp.core.progress import Bar, log
 from halp.data.clip import Clip, Dropped
-from halp.data.ingest.pipeline import is_store, nothing_usable
-from halp.data.ingest.pipeline import open_source as open_recordings
+from halp.data.ingest.pipeline import is_store, nothing_usable, plan_reading
 from halp.data.readers import ChoosesDimensions
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.source_files import excluding_files
@@ -258,13 +257,13 @@ class Source(RowColumns):
             return self
         with excluding_files(files.table):
             windows = WindowSettings(fps=self.cutting.fps)
-            plan = open_recordings(
+            plan = plan_reading(
                 files.path, reader.name, windows, (), options=files.options, dimensions=dimensions
             )
         other = RecordingFiles(files.path, *plan, files.options, files.table, files.verify)
         return self._like(other, self.cutting, self.tags)
 
-    def only(self, rows: npt.NDArray[Any]) -> Source:
+    def select(self, rows: npt.NDArray[Any]) -> Source:
         """Some of the rows, by place or as a mask, in their order."""
         chosen = np.arange(len(self))[rows]
         if len(chosen) == len(self):
@@ -279,7 +278,7 @@ class Source(RowColumns):
         part._classes = self._classes
         return part
 
-    def labelled(
+    def with_labels(
         self,
         labels: npt.NDArray[np.int64],
         class_names: Sequence[str],
@@ -297,7 +296,7 @@ class Source(RowColumns):
         part._classes = tuple(class_names)
         # what is kept under the hash of the bare source are its own labels
         part._part = f"{self._part} labelled {hashlib.sha256(rows.tobytes()).hexdigest()}"
-        return part.only(labels >= 0)
+        return part.select(labels >= 0)
 
     def read(self) -> Iterator[tuple[Clip, npt.NDArray[Any]]]:
         """Whole recordings with their rows, in order; a window in which nobody is seen has no row."""
@@ -441,7 +440,7 @@ def open_source(
         Path(source) if reading.engine is None else Path(source).absolute()
     )  # workers have folders of their own
     with excluding_files(tags[0]):
-        pipeline, items = open_recordings(
+        pipeline, items = plan_reading(
             path, reading.format, WindowSettings(fps=reading.fps), (), options=options
         )
     files = RecordingFiles(path, pipeline, items, dict(options), tags[0], reading.verify)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from halp.augment import Policy
 from halp.core.distributed import rank_rows, world_size
-from halp.core.registry import Entry, Registry
+from halp.core.registry import Component, Registry
 from halp.encoders import EncoderSettings, build_encoder, require_abilities
 from halp.skeleton import Topology
 
@@ -148,7 +148,7 @@ class BuildContext:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodEntry(Entry):
+class MethodComponent(Component):
     """A registered method: a class of `Method`, which says itself what views and terms it has and what it
     refuses.
     """
@@ -157,7 +157,7 @@ class MethodEntry(Entry):
     section: str  # of a recipe, with its settings
 
 
-METHODS: Registry[MethodEntry] = Registry("method", MethodEntry)
+METHODS: Registry[MethodComponent] = Registry("method", MethodComponent)
 
 
 def register_method(

@@ -17,7 +17,7 @@ from torch.profiler import record_function
 
 from halp.augment import Policy
 from halp.core.errors import InputError
-from halp.core.registry import Entry, Registry
+from halp.core.registry import Component, Registry
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
 from halp.skeleton import Topology
@@ -78,7 +78,7 @@ Mixes = Mapping[str, Mix]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TermEntry(Entry):
+class TermComponent(Component):
     """A registered term, and what it asks for; see `register_term`."""
 
     views: Callable[[Any], Views]
@@ -88,7 +88,7 @@ class TermEntry(Entry):
     contrast: bool
 
 
-TERMS: Registry[TermEntry] = Registry("term", TermEntry)
+TERMS: Registry[TermComponent] = Registry("term", TermComponent)
 
 
 def register_term(

@@ -26,7 +26,7 @@ from halp.encoders import build_encoder
 from halp.evaluation import RawCoordinates
 from halp.evaluation.analysis.similarities import kept_share
 from halp.evaluation.evaluate_run import evaluate_cached, settings_for
-from halp.evaluation.protocol import EncoderGroup, get_protocol
+from halp.evaluation.protocol import EncoderEnsemble, get_protocol
 from halp.evaluation.results import Result
 from halp.features.loading import load_encoder
 from halp.methods.term import term_views
@@ -187,7 +187,7 @@ class SweepRunner:
             return RawCoordinates(store.topology, persons=store.persons), RunFolder(folder / "raw")
         if get_protocol(cell.row.protocol_of(column)).fuses_encoders:
             return (
-                EncoderGroup({name: run.encoder(name, trained=trained) for name in run.recipe.streams}),
+                EncoderEnsemble({name: run.encoder(name, trained=trained) for name in run.recipe.streams}),
                 run,
             )
         return run.encoder(run.recipe.streams[0], trained=trained), run

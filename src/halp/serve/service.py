@@ -30,7 +30,7 @@ from halp.serve.schema import EmbedAnswer, Health, Hit, ModelFacts, PredictAnswe
 from halp.skeleton import Topology
 from halp.tasks.card import identity
 from halp.tasks.heads import unit
-from halp.tasks.live import LARGEST, MOST_PERSONS
+from halp.tasks.live import LARGEST_COORDINATE, MOST_PERSONS
 from halp.tasks.model_folder import Model, load_model
 
 MOST_FRAMES = 100_000
@@ -60,8 +60,8 @@ def points_array(data: Any, topology: Topology) -> Frames:
     if len(array) > MOST_FRAMES or array.shape[1] > MOST_PERSONS:
         raise InputError(f"at most {MOST_FRAMES:,} frames and {MOST_PERSONS} persons can be sent at once")
     known = np.isfinite(array).all(-1, keepdims=True)
-    if np.abs(array, where=known, out=np.zeros_like(array)).max() > LARGEST:
-        raise InputError(f"a coordinate beyond {LARGEST:g} is not the place of a joint")
+    if np.abs(array, where=known, out=np.zeros_like(array)).max() > LARGEST_COORDINATE:
+        raise InputError(f"a coordinate beyond {LARGEST_COORDINATE:g} is not the place of a joint")
     return np.where(known, array, 0).astype(np.float32)
 
 

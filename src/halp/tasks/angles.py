@@ -22,7 +22,7 @@ from halp.data.spans import Event, Events
 from halp.features.source import AnySource
 from halp.skeleton import Topology
 from halp.tasks.intervals import asymmetry, rounded
-from halp.tasks.pose_tracks import Floats, Poses, read_poses, source_name
+from halp.tasks.pose_tracks import Floats, PoseTrack, read_poses, source_name
 
 FLAT = "the poses have two dimensions: angles are those of the projection onto the image, so ranges and velocities only compare movements in the image plane"  # noqa: E501
 _SMOOTHING = 0.2  # seconds of the window that velocities are fitted in
@@ -116,7 +116,7 @@ FASTEST = 1000.0  # degrees per second that hardly any joint reaches: faster one
 class Angles:
     """Joint angles of every person of every recording of a source."""
 
-    people: Sequence[Poses]
+    people: Sequence[PoseTrack]
     origin: str
     convention: str = "interior"
 
@@ -193,7 +193,7 @@ def angles(
     return answer
 
 
-def angle_rows(poses: Poses) -> list[dict[str, Any]]:
+def angle_rows(poses: PoseTrack) -> list[dict[str, Any]]:
     """A row per angle: smallest, largest, range, mean, fastest change; and how much the left side moves more
     than the right.
 
@@ -204,7 +204,7 @@ def angle_rows(poses: Poses) -> list[dict[str, Any]]:
     return angle_table(poses, joint_angles(poses.joints, poses.topology))
 
 
-def angle_table(poses: Poses, angles: Mapping[str, Floats]) -> list[dict[str, Any]]:
+def angle_table(poses: PoseTrack, angles: Mapping[str, Floats]) -> list[dict[str, Any]]:
     """Rows of `angle_rows` for angles `(T,)` by name."""
     rows: dict[str, dict[str, Any]] = {}
     for name, angle in angles.items():
@@ -242,7 +242,7 @@ def headed(row: Mapping[str, Any]) -> dict[str, Any]:
     return {HEADINGS.get(name, name): value for name, value in row.items()}
 
 
-def angle_series(poses: Poses, more: Mapping[str, Floats] | None = None) -> list[dict[str, Any]]:
+def angle_series(poses: PoseTrack, more: Mapping[str, Floats] | None = None) -> list[dict[str, Any]]:
     """A row per frame: `time_s`, every angle as `…_deg`, and every angular velocity as `…_deg_per_s`; None
     where missing.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from halp.core.errors import InputError
 from halp.skeleton import Topology
-from halp.tasks.pose_tracks import Floats, Poses, filled
+from halp.tasks.pose_tracks import Floats, PoseTrack, filled
 
 _SMOOTHING = 0.5  # seconds over which the direction of the body is averaged
 SLANTED = (
@@ -33,7 +33,7 @@ class BodyFrame:
     slant: float
 
 
-def body_frame(poses: Poses) -> BodyFrame:
+def body_frame(poses: PoseTrack) -> BodyFrame:
     """Up is the axis of the coordinates that is nearest to the body's own; forward is across the hips.
 
     In two dimensions the person is seen from the side, and faces the way the feet or the nose point, else the

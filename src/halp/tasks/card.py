@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from halp.encoders.pretrained import PretrainedEncoder, describe
-from halp.features.cache import fingerprint
+from halp.features.cache import module_fingerprint
 from halp.reports.drawing import render
 
 #: Every preparation step as one can write it in another language. x is (frames, persons, joints,
@@ -84,7 +84,7 @@ def identity(encoder: PretrainedEncoder) -> dict[str, str]:
         or encoder.architecture.get("name", "encoder")
     )
     name = Path(str(name)).name  # a run is known by its folder
-    return {"name": name, "release": str(origin.get("release", "")), "sha256": fingerprint(encoder)}
+    return {"name": name, "release": str(origin.get("release", "")), "sha256": module_fingerprint(encoder)}
 
 
 def model_card(

@@ -112,7 +112,7 @@ def fit(
     >>> import numpy as np, halp
     >>> draw = np.random.default_rng(0)
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
-    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> source = halp.open_source(clips, topology="kinect-v2").with_labels(np.array([0, 0, 1, 1]), ["sit", "wave"])
     >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
     >>> model.labelled
     {'sit': 2, 'wave': 2}
@@ -126,13 +126,13 @@ def fit(
     check_classes(source)
     vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
     data = labelling(source)
-    further = [everything.only(everything.labels < 0)]
+    further = [everything.select(everything.labels < 0)]
     if unlabelled is not None:
         further.append(open_for(encoder, unlabelled, _as_read(everything, reading))[1])
     near = _neighbourhood(encoder, vectors, source, further, kind, seed, progress)
     labels, groups = data.labels, data.groups
     rows = sample_rows(labels, groups, MOST, seed)
-    raw = _raw_vectors(encoder, source.only(rows))
+    raw = _raw_vectors(encoder, source.select(rows))
     how: dict[str, Any] = {"kind": kind, "seed": seed}
     part = vectors[rows], raw, labels[rows], groups[rows]
     with threadpool_limits(1):  # on products this small, further threads only wait for each other
@@ -181,7 +181,7 @@ def _neighbourhood(
     for number, one in enumerate(further):
         share = max(1, room // (len(further) - number))
         if len(one) > share:
-            one = one.only(np.sort(draw.choice(len(one), share, replace=False)))
+            one = one.select(np.sort(draw.choice(len(one), share, replace=False)))
         table = embed_table(encoder, one, progress=progress)
         seen = table.seen > 0
         found.append(np.asarray(table.vectors)[seen])
@@ -198,7 +198,7 @@ def labelled_rows(source: Source) -> Source:
             "no labelled recording was found; put recordings into a folder for each class, or name the"
             " classes in a table: --labels labels.csv with the columns name and label"
         )
-    return source.only(known)
+    return source.select(known)
 
 
 def check_classes(source: Source) -> None:
@@ -280,7 +280,7 @@ def predict(
     >>> import numpy as np, halp
     >>> draw = np.random.default_rng(0)
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
-    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> source = halp.open_source(clips, topology="kinect-v2").with_labels(np.array([0, 0, 1, 1]), ["sit", "wave"])
     >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
     >>> halp.classify_predict(model, clips[:1], topology="kinect-v2", cache=False, progress=False)[0].more["best"]
     'sit'

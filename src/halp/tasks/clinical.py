@@ -19,7 +19,7 @@ import numpy as np
 from halp.core.errors import InputError
 from halp.tasks.angles import angle_table, interior_angle
 from halp.tasks.body_frame import BodyFrame, body_frame, middle
-from halp.tasks.pose_tracks import Floats, Poses
+from halp.tasks.pose_tracks import Floats, PoseTrack
 
 SINGLE = (
     "one recording does not tell the error of its extremes; `halp repetitions` and `halp curves` give"
@@ -28,7 +28,7 @@ SINGLE = (
 SMOOTHING = "angles: none; velocities: Savitzky-Golay, second order, 0.2 s"
 
 Measure = Callable[
-    [Poses, Any, str], Floats
+    [PoseTrack, Any, str], Floats
 ]  # a person, its `BodyFrame` (None for bends of limbs), and a side
 _PLANELESS = ("elbow_flexion", "knee_flexion")
 
@@ -48,7 +48,7 @@ class ClinicalAngle:
     compute: Measure
 
 
-def clinical_angles(poses: Poses) -> dict[str, Floats]:
+def clinical_angles(poses: PoseTrack) -> dict[str, Floats]:
     """All clinical angles that a person's joints give, in degrees `(T,)`, by name such as
     `knee_flexion_left`.
     """
@@ -74,7 +74,7 @@ def convention(name: str) -> ClinicalAngle:
     return next(angle for angle in ANGLES if angle.name == plain)
 
 
-def _has(poses: Poses, need: str, side: str) -> bool:
+def _has(poses: PoseTrack, need: str, side: str) -> bool:
     joints = poses.topology.joints
     if need.endswith("*"):  # a pair, or the joint in the middle
         part = need[:-1]
@@ -82,7 +82,7 @@ def _has(poses: Poses, need: str, side: str) -> bool:
     return any(f"{name}{side}" in joints for name in need.split("|"))
 
 
-def _at(poses: Poses, names: str, side: str) -> Floats:
+def _at(poses: PoseTrack, names: str, side: str) -> Floats:
     """The first joint of these names that there is."""
     found = next(name for name in names.split("|") if f"{name}{side}" in poses.topology.joints)
     return poses.joints[:, poses.topology.index(f"{found}{side}")]
@@ -91,13 +91,13 @@ def _at(poses: Poses, names: str, side: str) -> Floats:
 def _bend(first: str, joint: str, last: str) -> Measure:
     """180° minus the interior angle: zero if the limb is straight."""
 
-    def compute(poses: Poses, frame: BodyFrame, side: str) -> Floats:
+    def compute(poses: PoseTrack, frame: BodyFrame, side: str) -> Floats:
         return 180 - interior_angle(_at(poses, first, side), _at(poses, joint, side), _at(poses, last, side))
 
     return compute
 
 
-def _trunk(poses: Poses) -> Floats:
+def _trunk(poses: PoseTrack) -> Floats:
     """From the middle of the hips to the middle of the shoulders."""
     return middle(poses.joints, poses.topology, "shoulder") - middle(poses.joints, poses.topology, "hip")
 
@@ -115,37 +115,37 @@ def _signed(vector: Floats, zero: Floats, positive: Floats) -> Floats:
     return np.degrees(np.arctan2((vector * side).sum(1), (vector * zero).sum(1)))
 
 
-def _hip_flexion(poses: Poses, frame: BodyFrame, side: str) -> Floats:
+def _hip_flexion(poses: PoseTrack, frame: BodyFrame, side: str) -> Floats:
     thigh = _at(poses, "knee", side) - _at(poses, "hip", side)
     return _signed(thigh, -_trunk(poses), frame.forward)
 
 
-def _hip_abduction(poses: Poses, frame: BodyFrame, side: str) -> Floats:
+def _hip_abduction(poses: PoseTrack, frame: BodyFrame, side: str) -> Floats:
     thigh = _at(poses, "knee", side) - _at(poses, "hip", side)
     return _signed(thigh, -_trunk(poses), frame.right * (1 if side == "_right" else -1))
 
 
-def _elevation(poses: Poses, frame: BodyFrame, side: str) -> Floats:
+def _elevation(poses: PoseTrack, frame: BodyFrame, side: str) -> Floats:
     arm = _at(poses, "elbow", side) - _at(poses, "shoulder", side)
     return interior_angle(arm, np.zeros_like(arm), -_trunk(poses))
 
 
-def _dorsiflexion(poses: Poses, frame: BodyFrame, side: str) -> Floats:
+def _dorsiflexion(poses: PoseTrack, frame: BodyFrame, side: str) -> Floats:
     back = "heel" if f"heel{side}" in poses.topology.joints else "ankle"
     foot = _at(poses, _TOES, side) - _at(poses, back, side)
     shank = _at(poses, "knee", side) - _at(poses, "ankle", side)
     return 90 - interior_angle(foot, np.zeros_like(foot), shank)
 
 
-def _lean(poses: Poses, frame: BodyFrame, side: str) -> Floats:
+def _lean(poses: PoseTrack, frame: BodyFrame, side: str) -> Floats:
     return _signed(_trunk(poses), frame.up, frame.forward)
 
 
-def _side_lean(poses: Poses, frame: BodyFrame, side: str) -> Floats:
+def _side_lean(poses: PoseTrack, frame: BodyFrame, side: str) -> Floats:
     return _signed(_trunk(poses), frame.up, frame.right)
 
 
-def _obliquity(poses: Poses, frame: BodyFrame, side: str) -> Floats:
+def _obliquity(poses: PoseTrack, frame: BodyFrame, side: str) -> Floats:
     across = (
         poses.joints[:, poses.topology.index("hip_right")] - poses.joints[:, poses.topology.index("hip_left")]
     )
@@ -193,7 +193,7 @@ ANGLES = (
 )  # fmt: skip
 
 
-def clinical_rows(poses: Poses) -> list[dict[str, Any]]:
+def clinical_rows(poses: PoseTrack) -> list[dict[str, Any]]:
     """Rows of clinical angles as `angle_rows` gives them, with zero, sign and the name that the ISB uses."""
     rows = angle_table(poses, clinical_angles(poses))
     for row in rows:

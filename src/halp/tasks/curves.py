@@ -30,7 +30,7 @@ from halp.tasks.angles import joint_angles
 from halp.tasks.clinical import clinical_angles
 from halp.tasks.gait import find_gait
 from halp.tasks.intervals import names_of, rounded
-from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses, source_name
+from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source_name
 from halp.tasks.read_events import read_people
 from halp.tasks.repetitions import find_repetitions, resampled
 
@@ -155,7 +155,7 @@ def curves(
     return Curves(angle, found, groups, test, source_name(source), by or "")
 
 
-def cycles_of(poses: Poses, angle: str, kind: str = "auto") -> list[Cycle]:
+def cycles_of(poses: PoseTrack, angle: str, kind: str = "auto") -> list[Cycle]:
     """The cycles of an angle of one person."""
     angles = joint_angles(poses.joints, poses.topology) | clinical_angles(poses)
     check_choice(f"angle of '{poses.recording}'", angle, angles)
@@ -179,7 +179,7 @@ def cycles_of(poses: Poses, angle: str, kind: str = "auto") -> list[Cycle]:
     ]
 
 
-def _spans(poses: Poses, angle: str, side: str, kind: str) -> Iterator[tuple[int, int]]:
+def _spans(poses: PoseTrack, angle: str, side: str, kind: str) -> Iterator[tuple[int, int]]:
     """First and last frame of every cycle."""
     starts: list[float] = []
     if kind in ("auto", "gait") and side:

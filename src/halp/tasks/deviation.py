@@ -29,7 +29,7 @@ CHANGED = 20.0  # points by which percentiles of two windows may differ before t
 
 
 @dataclass(frozen=True)
-class Windows:
+class PersonWindows:
     """Windows with their recording, person and span; vectors `(N, F)`, and poses `(N, S, V, C)` resampled to
     one length.
     """
@@ -50,7 +50,7 @@ class Windows:
 class Reference:
     """Windows of the reference group and what they are among themselves, each person held out in turn."""
 
-    windows: Windows
+    windows: PersonWindows
     scores: dict[str, float]
     window_scores: Floats
     usual: Floats
@@ -62,7 +62,7 @@ class Reference:
         return {"lowest": min(scores), "median": float(np.median(scores)), "highest": max(scores)}
 
 
-def make_reference(windows: Windows) -> Reference:
+def make_reference(windows: PersonWindows) -> Reference:
     """Measure every person of a reference group against the others."""
     people = sorted(set(windows.persons))
     if len(people) < FEWEST:
@@ -80,7 +80,7 @@ def make_reference(windows: Windows) -> Reference:
     return Reference(windows, scores, window_scores, np.median(usual, axis=0))
 
 
-def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
+def deviation(reference: Reference, tested: PersonWindows) -> list[dict[str, Any]]:
     """A row per recording in the order it comes: score, percentile, whether it is unlike the whole reference,
     the spread of the reference, the joints that differ most and the moments.
 

@@ -102,7 +102,7 @@ def _write_onnx(
 
 
 FILES = [CONFIG, WEIGHTS, COMPACT, CARD, ONNX]
-LARGEST = 4 * 2**30  # bytes that weights may have; the encoders here have some megabytes
+LARGEST_WEIGHTS = 4 * 2**30  # bytes that weights may have; the encoders here have some megabytes
 SMALL = 2**20  # bytes of the configuration and of the card
 PATIENCE, SLOWEST = 60, 20_000  # seconds that a file may take, and bytes per second that it takes beyond them
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
@@ -168,7 +168,7 @@ def _download(hub: Any, repository: str, name: str, revision: str | None, path: 
 
     address = hf_hub_url(repository, name, revision=revision, endpoint=hub.endpoint)
     facts = hub.get_hf_file_metadata(url=address)
-    largest = LARGEST if name in (WEIGHTS, COMPACT, ONNX) else min(SMALL, LARGEST)
+    largest = LARGEST_WEIGHTS if name in (WEIGHTS, COMPACT, ONNX) else min(SMALL, LARGEST_WEIGHTS)
     if facts.size is None or facts.size > largest:
         declared = "has no size" if facts.size is None else f"has {facts.size:,} bytes"
         raise InputError(

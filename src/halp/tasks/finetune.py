@@ -84,7 +84,7 @@ def finetune(
     >>> import numpy as np, halp
     >>> draw = np.random.default_rng(0)
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
-    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> source = halp.open_source(clips, topology="kinect-v2").with_labels(np.array([0, 0, 1, 1]), ["sit", "wave"])
     >>> from halp.evaluation.protocols.finetune import FinetuneSettings
     >>> halp.finetune("halp-base", source, settings=FinetuneSettings(epochs=1), progress=False).labelled
     {'sit': 2, 'wave': 2}

@@ -22,7 +22,7 @@ from halp.data.spans import Event, Events
 from halp.features.source import AnySource
 from halp.tasks.body_frame import SLANTED, BodyFrame, body_frame, middle
 from halp.tasks.intervals import asymmetry, described, rounded, with_interval
-from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses, source_name
+from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source_name
 
 SIDES = ("left", "right")
 _SMOOTHING = 0.05  # seconds
@@ -77,7 +77,7 @@ class Gait:
     of.
     """
 
-    poses: Poses
+    poses: PoseTrack
     strides: list[Stride]
     contacts: dict[str, Floats]
     toe_offs: dict[str, Floats]
@@ -191,7 +191,7 @@ def gait(source: AnySource, *, reading: Reading | None = None, **keywords: Unpac
     return Gaits(found, source_name(source))
 
 
-def find_gait(poses: Poses) -> Gait:
+def find_gait(poses: PoseTrack) -> Gait:
     """Foot contacts, toe-offs and strides of one person.
 
     Parameters
@@ -241,7 +241,7 @@ def find_gait(poses: Poses) -> Gait:
     return Gait(poses, strides, **seconds, speed=speed, notes=_notes(poses, frame, strides, ground))
 
 
-def _foot(poses: Poses, side: str, kind: str) -> int:
+def _foot(poses: PoseTrack, side: str, kind: str) -> int:
     """The joint whose way tells contacts (heel) or lifts (toes); the ankle if there is no better one."""
     names = {"contact": ("heel",), "lift": ("toe_big", "foot_index", "foot", "toe")}[kind]
     found = [f"{name}_{side}" for name in (*names, "ankle") if f"{name}_{side}" in poses.topology.joints]
@@ -289,7 +289,7 @@ def _double_support(
     return float(lift - first + max(off - contact, 0))
 
 
-def _notes(poses: Poses, frame: BodyFrame, strides: list[Stride], ground: bool) -> tuple[str, ...]:
+def _notes(poses: PoseTrack, frame: BodyFrame, strides: list[Stride], ground: bool) -> tuple[str, ...]:
     notes = []
     if frame.slant > SLANTED:
         notes.append(

@@ -34,7 +34,7 @@ LONGEST_LINE = 4 * 2**20  # bytes of a frame on standard input
 LONGEST_WINDOW = 100_000  # frames
 MOST_PERSONS = 100
 MOST_BAD = 30  # lines at the start of a stream of which none is a frame
-LARGEST = 1e7  # a coordinate beyond it is no place of a joint, in whatever unit
+LARGEST_COORDINATE = 1e7  # a coordinate beyond it is no place of a joint, in whatever unit
 
 
 @dataclass
@@ -152,7 +152,7 @@ class LiveRecognition:
             raise InputError(
                 f"a frame has shape {frame.shape}; topology '{self.layout.name}' needs (persons, {shape})"
             )
-        return np.where((np.abs(frame) <= LARGEST).all(-1, keepdims=True), frame, 0)
+        return np.where((np.abs(frame) <= LARGEST_COORDINATE).all(-1, keepdims=True), frame, 0)
 
     def _recognise(self) -> tuple[str | None, float | None, bool | None]:
         """Best class, its probability, and whether it is rejected; nothing if nobody is seen most of the
@@ -254,6 +254,6 @@ def parse_frame(line: bytes | str, topology: Topology) -> Frame | None:
     if frame.shape[1:] != (joints, dimensions):
         raise ValueError(f"shape {frame.shape}")
     seen = np.isfinite(frame).all(-1, keepdims=True)
-    if np.abs(frame, where=seen, out=np.zeros_like(frame)).max() > LARGEST:
-        raise ValueError(f"a coordinate beyond {LARGEST:g}")
+    if np.abs(frame, where=seen, out=np.zeros_like(frame)).max() > LARGEST_COORDINATE:
+        raise ValueError(f"a coordinate beyond {LARGEST_COORDINATE:g}")
     return np.where(seen, frame, 0).astype(np.float32) if seen.any() else None

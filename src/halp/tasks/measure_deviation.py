@@ -20,7 +20,7 @@ from halp.features.embed import ready_clips
 from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
-from halp.tasks.deviation import Windows, make_reference, resampled_poses, warnings_about
+from halp.tasks.deviation import PersonWindows, make_reference, resampled_poses, warnings_about
 from halp.tasks.deviation import deviation as measure
 from halp.tasks.intervals import rounded
 from halp.tasks.pose_tracks import source_name
@@ -132,7 +132,7 @@ def deviation(
 
 def deviation_windows(
     encoder: PretrainedEncoder, source: Source, table: FeatureTable, people: dict[str, str] | None = None
-) -> Windows:
+) -> PersonWindows:
     """Windows with the person of each: from a table by recording, else the subject of the source, else the
     recording.
     """
@@ -143,7 +143,7 @@ def deviation_windows(
         subject = int(table.subjects[row])
         persons.append((people or {}).get(name) or (f"subject {subject}" if subject >= 0 else name))
     clips = ready_clips(encoder, source, rows)
-    return Windows(
+    return PersonWindows(
         names,
         persons,
         table.starts[rows],

@@ -111,7 +111,7 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     >>> import tempfile, numpy as np, halp
     >>> draw = np.random.default_rng(0)
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
-    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> source = halp.open_source(clips, topology="kinect-v2").with_labels(np.array([0, 0, 1, 1]), ["sit", "wave"])
     >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     halp.load_model(halp.save_model(model, f"{folder}/model")).labelled
@@ -137,7 +137,7 @@ def write_model(model: Model, folder: Path, name: str, onnx: dict[str, Any] | No
     save_arrays(tensors, folder / WEIGHTS)
     described = _describe(model, sha256(folder / WEIGHTS)) | ({} if onnx is None else {"onnx": onnx})
     config = json.loads(json.dumps(described))
-    write_json(folder / CONFIG, {**config, "sha256": fingerprint(config)})
+    write_json(folder / CONFIG, {**config, "sha256": model_fingerprint(config)})
     width, stride = model.cutting.window, model.cutting.stride or model.cutting.window
     windows = "whole clips" if width is None else f"{width:g} s, one every {stride:g} s"
     facts = {
@@ -225,7 +225,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     encoder = load_package(path / "encoder")
     try:
         encoder = with_sides(encoder, config.get("sides", "matter"))
-        if config.pop("sha256", None) != fingerprint(config):
+        if config.pop("sha256", None) != model_fingerprint(config):
             raise InputError(f"{CONFIG} does not have the hash that it states")
         if sha256(path / WEIGHTS) != config["weights"]["sha256"]:
             raise InputError(f"{WEIGHTS} does not have the hash that {CONFIG} states")
@@ -262,7 +262,7 @@ def as_model(model: Model | str | os.PathLike[str]) -> Model:
     return model
 
 
-def fingerprint(facts: dict[str, Any]) -> str:
+def model_fingerprint(facts: dict[str, Any]) -> str:
     """A hash of everything else in config.json, however it is laid out."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

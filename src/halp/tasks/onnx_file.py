@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from halp._version import __version__
 from halp.core.errors import InputError
 from halp.encoders.pretrained import PretrainedEncoder, compacted
-from halp.features.cache import fingerprint
+from halp.features.cache import module_fingerprint
 from halp.features.embed import embed
 from halp.features.prepare_graph import PrepareGraph
 from halp.skeleton import Topology
@@ -171,7 +171,7 @@ def onnx_facts(what: PretrainedEncoder | Model, layout: Topology) -> dict[str, A
         "coordinates": layout.dimensions,
         "persons": encoder.persons,
         "normalisation": list(encoder.normalisation),
-        "encoder_sha256": fingerprint(encoder),
+        "encoder_sha256": module_fingerprint(encoder),
         "halp": __version__,
     }
     if isinstance(what, Model):

@@ -17,13 +17,13 @@ from halp._version import __version__
 from halp.core.errors import InputError
 from halp.core.files import atomic_path, write_csv, write_json, write_text
 from halp.tasks.events.cells import needed
-from halp.tasks.pose_tracks import Poses
+from halp.tasks.pose_tracks import PoseTrack
 
 BIDS_VERSION = "1.10.0"
 _AXES = ("x", "y", "z")
 
 
-def write_bids(people: Iterable[Poses], folder: Path) -> list[Path]:
+def write_bids(people: Iterable[PoseTrack], folder: Path) -> list[Path]:
     """A data set of Motion-BIDS: positions of joints by participant, task (the recording) and run; NaN is
     n/a.
 
@@ -82,12 +82,12 @@ def _label(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "", name) or "unnamed"
 
 
-def _table(poses: Poses) -> str:
+def _table(poses: PoseTrack) -> str:
     rows = poses.joints.reshape(len(poses.joints), -1)
     return "\n".join("\t".join("n/a" if np.isnan(v) else f"{v:.6f}" for v in row) for row in rows) + "\n"
 
 
-def _channels(poses: Poses) -> list[dict[str, Any]]:
+def _channels(poses: PoseTrack) -> list[dict[str, Any]]:
     unit = "m" if poses.topology.dimensions == 3 else "n/a"
     return [
         {"name": f"{joint}_{axis}", "component": axis, "type": "POS", "tracked_point": joint, "units": unit}
@@ -97,7 +97,7 @@ def _channels(poses: Poses) -> list[dict[str, Any]]:
     ]
 
 
-def _sidecar(poses: Poses, task: str) -> dict[str, Any]:
+def _sidecar(poses: PoseTrack, task: str) -> dict[str, Any]:
     count = len(poses.topology.joints) * poses.topology.dimensions
     return {
         "TaskName": task,
@@ -115,7 +115,7 @@ def _sidecar(poses: Poses, task: str) -> dict[str, Any]:
     }
 
 
-def write_nwb(path: Path, poses: Poses) -> None:
+def write_nwb(path: Path, poses: PoseTrack) -> None:
     """An NWB file with a skeleton and a series of positions per joint (ndx-pose); a missing joint is NaN,
     confidence 0.
 

@@ -1,4 +1,4 @@
-"""Poses out: TRC for OpenSim, BVH for animation, netCDF for `movement`; a file per person of a recording."""
+"""Pose files: TRC for OpenSim, BVH for animation, netCDF for `movement`; a file per person of a recording."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from halp.data.text_files import safe_name
 from halp.features.source import AnySource
 from halp.tasks.events.cells import needed
 from halp.tasks.pose_archives import write_bids, write_nwb
-from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses
+from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses
 
 FORMATS = ("trc", "bvh", "nc", "nwb", "bids")
 _FLAT = ("nc", "nwb", "bids")  # formats that hold two dimensions as well
@@ -55,7 +55,7 @@ def poses(
     return write_poses(read_poses(source, reading, **keywords), Path(out), to)
 
 
-def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list[Path]:
+def write_poses(people: Iterable[PoseTrack], folder: Path, file_format: str) -> list[Path]:
     """Write every person to a file named after the recording; units stay as they are (metres, for most
     formats).
     """
@@ -88,7 +88,7 @@ def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list
     return paths
 
 
-def trc(poses: Poses, name: str) -> str:
+def trc(poses: PoseTrack, name: str) -> str:
     """Marker trajectories as text; a missing marker is an empty cell."""
     rate, frames, joints = f"{poses.fps:.6g}", len(poses.joints), poses.topology.joints
     lines = [
@@ -104,7 +104,7 @@ def trc(poses: Poses, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_netcdf(path: Path, poses: Poses) -> None:
+def write_netcdf(path: Path, poses: PoseTrack) -> None:
     """A data set of `movement` with one individual; a missing joint is NaN and has the confidence 0."""
     h5netcdf = needed("h5netcdf", "formats")
     axes = {"space": list("xyz"[: poses.topology.dimensions]), "keypoints": list(poses.topology.joints)}
@@ -122,7 +122,7 @@ def write_netcdf(path: Path, poses: Poses) -> None:
         file.attrs.update(ds_type="poses", source_software="halp", fps=float(poses.fps), time_unit="seconds")
 
 
-def bvh(poses: Poses) -> str:
+def bvh(poses: PoseTrack) -> str:
     """A skeleton with rotations as text. Bones have their median length; rotations turn them from the first
     pose.
 

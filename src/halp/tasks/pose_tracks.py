@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Poses:
+class PoseTrack:
     """Joints `(T, V, C)` of one person in one recording, NaN if a joint or the person is missing; `start` in
     seconds.
     """
@@ -58,7 +58,7 @@ class Poses:
 
 def read_poses(
     source: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
-) -> Iterator[Poses]:
+) -> Iterator[PoseTrack]:
     """Every person of every recording of a source, as recorded; a store gives its clips as they were
     normalised.
     """
@@ -83,7 +83,7 @@ def read_poses(
             subject = str(clip.extra.get("subject_name", "")) or (
                 str(clip.subject) if clip.subject >= 0 else ""
             )
-            yield Poses(
+            yield PoseTrack(
                 clip.recording or clip.name, int(person), joints, topology, float(rate), clip.start, subject
             )
 

@@ -1,6 +1,6 @@
 """Repetitions of a movement: counted and cut, with pauses, unequal tempo and a partial first or last one.
 
-Poses, centred and scaled, are projected onto their principal components. A repetition is an excursion from
+PoseTrack, centred and scaled, are projected onto their principal components. A repetition is an excursion from
 where the movement rests and back: a peak of a component whose prominence is like that of the others. The
 component whose excursions cover the longest way is taken, so that three waves of a raised hand count, and not
 the raising.
@@ -24,7 +24,7 @@ from halp.features.source import AnySource
 from halp.tasks.angles import angle_joints, joint_angles
 from halp.tasks.compare import align
 from halp.tasks.intervals import mean_interval, rounded, with_interval
-from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses, source_name
+from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source_name
 
 COMPONENTS = 5
 _SMOOTHING = 0.1  # seconds
@@ -66,7 +66,7 @@ class Repetition:
 class Repetitions:
     """Repetitions of one person in one recording; `curve` is what they were found in, `(T,)`."""
 
-    poses: Poses
+    poses: PoseTrack
     repetitions: list[Repetition]
     curve: Floats
     reference: int | None
@@ -190,7 +190,7 @@ def repetitions(
 
 
 def find_repetitions(
-    poses: Poses, *, reference: int | None = None, angle: str | None = None, joint: str | None = None
+    poses: PoseTrack, *, reference: int | None = None, angle: str | None = None, joint: str | None = None
 ) -> Repetitions:
     """Count and cut the repetitions of one person.
 
@@ -245,7 +245,7 @@ def find_repetitions(
     return Repetitions(poses, [*timed, *result[-1:]], curve, None if medoid is None else medoid + 1)
 
 
-def _check_asked(poses: Poses, angle: str | None, joint: str | None) -> None:
+def _check_asked(poses: PoseTrack, angle: str | None, joint: str | None) -> None:
     """Refuse an angle or a joint that the recording does not have."""
     if angle is not None and joint is not None:
         raise InputError(
@@ -259,7 +259,7 @@ def _check_asked(poses: Poses, angle: str | None, joint: str | None) -> None:
         check_choice(f"joint of '{poses.recording}'", joint, poses.topology.joints)
 
 
-def body_coordinates(poses: Poses) -> Floats:
+def body_coordinates(poses: PoseTrack) -> Floats:
     """Joints `(T, V, C)` about the middle of the hips, in mean bone lengths, gaps filled."""
     topology, joints = poses.topology, filled(poses.joints)
     names = [name for name in topology.joints if name in ("hip_center", "hip_left", "hip_right")]
@@ -392,7 +392,7 @@ def resampled(values: Floats, count: int) -> Floats:
     return values[low] * (1 - way) + values[np.minimum(low + 1, len(values) - 1)] * way
 
 
-def _widest_angle(poses: Poses, joint: str | None = None) -> str:
+def _widest_angle(poses: PoseTrack, joint: str | None = None) -> str:
     """The joint angle with the largest range in the recording, robustly; empty if the topology has none.
 
     With `joint`, of the angles that move this joint, if there are any: the joint lies in their middle or at

@@ -71,7 +71,7 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
             f"no window of '{source.name}' lies mostly in an event of {events.origin}; give a shorter"
             " --window"
         )
-    return source.labelled(labels, classes, subjects), notes
+    return source.with_labels(labels, classes, subjects), notes
 
 
 def embedded(

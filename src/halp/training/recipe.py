@@ -31,10 +31,10 @@ from halp.core.config import (
 from halp.core.dropout import DRAWS
 from halp.core.errors import InputError, check_choice
 from halp.core.recipe_list import list_recipes
-from halp.core.registry import Entry
+from halp.core.registry import Component
 from halp.encoders import ENCODERS, EncoderSettings, encoder_of
 from halp.methods import METHODS, TERMS
-from halp.methods.base import MethodEntry
+from halp.methods.base import MethodComponent
 from halp.methods.term import term_views
 from halp.training.optimisers import OptimiserSettings
 from halp.training.recipe_files import read_layers
@@ -106,7 +106,7 @@ class Recipe:
                 raise unknown_setting(view, views, "views.")
         method.build.check(self.method_settings, self)
 
-    def _checked_terms(self, method: MethodEntry) -> tuple[str, ...]:
+    def _checked_terms(self, method: MethodComponent) -> tuple[str, ...]:
         default = method.build.default_terms
         if default is None:
             if self.terms:
@@ -140,7 +140,7 @@ class Recipe:
         """The encoder of a representation."""
         return encoder_of(stream, self.encoder, self.encoders)
 
-    def components(self) -> list[Entry]:
+    def components(self) -> list[Component]:
         """Every registered component that the recipe uses."""
         policies = [self.views.policy, *self.views.named.values()]
         chosen = [METHODS[self.method], *(TERMS[term] for term in self.terms)]
@@ -186,7 +186,7 @@ class Recipe:
         return tomlkit.dumps(self.to_plain())
 
 
-def sections_of(method: MethodEntry, terms: Iterable[str]) -> dict[str, type[Any]]:
+def sections_of(method: MethodComponent, terms: Iterable[str]) -> dict[str, type[Any]]:
     """The sections that a method and its terms have, with the dataclass of each."""
     return {method.section: method.settings} | {term: TERMS[term].settings for term in terms}
 

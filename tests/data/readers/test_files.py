@@ -12,7 +12,7 @@ import pytest
 from halp.core.errors import InputError
 from halp.data.readers import get_reader, list_readers, sniff_reader
 from halp.data.readers.archives import load_npz
-from halp.data.source_files import find_files, load_npy, read_bytes, read_json, read_text, walk
+from halp.data.source_files import find_files, load_npy, read_bytes, read_json_source, read_text, walk
 
 
 def test_a_walk_is_sorted_enters_linked_folders_once_and_skips_hidden_files(tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_texts_that_are_none_are_named(tmp_path: Path) -> None:
         read_text(path)
     path.write_text('{"a": 1,\n')
     with pytest.raises(InputError, match="line 2"):
-        read_json(path)
+        read_json_source(path)
     path.write_text("[" * 100_000)
     with pytest.raises(InputError):
-        read_json(path)
+        read_json_source(path)
     with pytest.raises(InputError, match="more than the 10"):
         read_bytes(path, limit=10)
     with pytest.raises(InputError, match="cannot be read"):

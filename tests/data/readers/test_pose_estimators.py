@@ -22,7 +22,7 @@ from reader_samples import (
 
 from halp.core.errors import InputError
 from halp.data.clip import Clip
-from halp.data.ingest.pipeline import open_source
+from halp.data.ingest.pipeline import plan_reading
 from halp.data.readers import Dropped, get_reader
 from halp.data.readers.detections import Coco17Reader, OpenPoseReader
 from halp.data.readers.mediapipe import MediaPipeReader
@@ -177,7 +177,7 @@ def test_openpose_persons_keep_their_place_though_their_order_changes(
 
 def labelled(format: str, source: Path) -> tuple[tuple[str, ...], list[Clip]]:
     """Classes of a source and its clips with their labels."""
-    pipeline, items = open_source(source, format)
+    pipeline, items = plan_reading(source, format)
     return pipeline.info.class_names, [clip for clip in pipeline.work(items) if isinstance(clip, Clip)]
 
 

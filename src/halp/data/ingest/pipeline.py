@@ -153,7 +153,7 @@ def is_store(source: str | os.PathLike[str]) -> bool:
     return (Path(source) / "store.json").is_file()
 
 
-def open_source(
+def plan_reading(
     source: Path,
     file_format: str = "auto",
     cutting: WindowSettings | None = None,

@@ -21,7 +21,7 @@ from halp.core.job_parts import NotAllThere, PartDone, in_job_array
 from halp.core.progress import Bar
 from halp.data.clip import NOBODY, Clip, Dropped
 from halp.data.ingest.parts import Parts
-from halp.data.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
+from halp.data.ingest.pipeline import Outcome, Pipeline, nothing_usable, plan_reading
 from halp.data.readers import Item
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.source_files import excluding_files
@@ -96,7 +96,7 @@ def prepare(
     target = None if reading.topology is None else find_topology(reading.topology)
     table = None if reading.labels is None else Path(reading.labels)
     with excluding_files(table):
-        plan, items = open_source(source, file_format, cutting, normalisation, target, options=options)
+        plan, items = plan_reading(source, file_format, cutting, normalisation, target, options=options)
         tagger = make_tagger(source, table, reading.pattern)
     items, info = items[:limit], plan.info
     class_names = info.class_names if tagger is None or tagger.class_names is None else tagger.class_names

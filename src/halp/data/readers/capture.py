@@ -29,7 +29,7 @@ from halp.data.readers.shared import (
     Poses,
     turned,
 )
-from halp.data.source_files import JSON_LINES, head, read_bytes, read_json
+from halp.data.source_files import JSON_LINES, head, read_bytes, read_json_source
 from halp.data.text_files import Floats, coordinates, json_numbers, number, problem
 from halp.data.tracking import Detection, follow
 from halp.skeleton import get_topology
@@ -50,7 +50,7 @@ class AzureReader(PoseFileReader):
         return _AZURE.search(head(path, 65536)) is not None
 
     def load(self, path: Path) -> Poses:
-        data = read_json(path)
+        data = read_json_source(path)
         frames = data.get("frames") if isinstance(data, dict) else data
         if not isinstance(frames, list) or not frames:
             raise problem(
@@ -187,7 +187,7 @@ class RokokoReader(PoseFileReader):
         return _ROKOKO.search(start) is not None and b'"position"' in start
 
     def load(self, path: Path) -> Poses:
-        data = read_json(path)
+        data = read_json_source(path)
         facts = data if isinstance(data, dict) else {}
         frames = next((facts[key] for key in _LISTS if isinstance(facts.get(key), list)), data)
         frames = frames if isinstance(frames, list) else [data]

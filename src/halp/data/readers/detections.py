@@ -23,8 +23,8 @@ from halp.core.config import limited
 from halp.core.errors import InputError
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item, register_reader
-from halp.data.readers.shared import PERSONS, Entry, clip_name, entries, entry_of
-from halp.data.source_files import any_file, find_files, first_file, head, read_json, read_text
+from halp.data.readers.shared import PERSONS, ClipKey, clip_name, entries, key_of
+from halp.data.source_files import any_file, find_files, first_file, head, read_json_source, read_text
 from halp.data.text_files import (
     checked_scores,
     coordinates,
@@ -66,7 +66,7 @@ def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = Fa
         if by_folder and not prefix:
             name = "clip" if folder == root.parent else folder.relative_to(root.parent).as_posix()
         place = folder if several else folder.parent
-        yield Item(folder, Entry(name, topology, tuple(file.name for file in files), place=place))
+        yield Item(folder, ClipKey(name, topology, tuple(file.name for file in files), place=place))
 
 
 @dataclass
@@ -116,7 +116,7 @@ class PictureReader(abc.ABC):
         yield from (item for item in entries(files, path, topology) if self.whole and item.path not in taken)
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        entry = entry_of(item) if self.whole or item.key else next(iter(self.items(item.path))).key
+        entry = key_of(item) if self.whole or item.key else next(iter(self.items(item.path))).key
         files = [item.path / file for file in entry.files] or [item.path]
         topology = entry.topology or self.topology(files)
         frames = self.detections(files, topology)
@@ -189,7 +189,7 @@ class OpenPoseReader(PictureReader):
 
 
 def _persons(path: Path) -> list[dict[str, Any]]:
-    data = read_json(path)
+    data = read_json_source(path)
     people = data.get("people") if isinstance(data, dict) else None
     if not isinstance(people, list) or not all(isinstance(person, dict) for person in people):
         raise problem(
@@ -302,7 +302,7 @@ class Coco17Reader(PictureReader):
         """
         for path in files:
             with suppress(InputError):  # told when the file itself is read
-                data = read_json(path)
+                data = read_json_source(path)
                 people: Any = data.get("instance_info") if isinstance(data, dict) else data
                 return _are_people(people) and not any("image_id" in person for person in people)
         return False
@@ -311,7 +311,7 @@ class Coco17Reader(PictureReader):
         return [
             [self._person(person, file, f"frame {at}, person {place}") for place, person in enumerate(people)]
             for file in files
-            for at, people in enumerate(_frames(read_json(file), file))
+            for at, people in enumerate(_frames(read_json_source(file), file))
         ]
 
     def _person(self, one: dict[str, Any], path: Path, where: str) -> Detection:

@@ -21,7 +21,7 @@ from halp.core.config import limited
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item, register_reader
 from halp.data.sandbox import load_matrix
-from halp.data.source_files import find_files, first_file, leads_out, read_json, read_text, walk
+from halp.data.source_files import find_files, first_file, leads_out, read_json_source, read_text, walk
 from halp.data.splits import Split, SplitRule
 from halp.data.text_files import (
     checked_scores,
@@ -128,7 +128,7 @@ class NwUclaReader(NamedFileReader):
     steps = ("drop-empty", "interpolate-gaps", "centre", "rotate-mean")
 
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
-        data = read_json(path)
+        data = read_json_source(path)
         if not isinstance(data, dict) or "skeletons" not in data:
             raise problem(path, "", "it has no key 'skeletons'", "check that this is an NW-UCLA file")
         skeletons = json_numbers(data["skeletons"], (None, 20, 3), path, "key 'skeletons'")

@@ -18,7 +18,7 @@ from halp.data.readers import register_reader
 from halp.data.readers.csv_wide import header_for, labels_in, landmark_columns, read_landmark_table
 from halp.data.readers.plain_arrays import FREEMOCAP
 from halp.data.readers.shared import PERSONS, PeopleFileReader, Poses
-from halp.data.source_files import JSON_LINES, first_file, head, read_json
+from halp.data.source_files import JSON_LINES, first_file, head, read_json_source
 from halp.data.text_files import (
     Floats,
     checked_scores,
@@ -113,7 +113,7 @@ class MediaPipeReader(PeopleFileReader):
 
 def _landmarks(path: Path) -> list[list[Floats]]:
     """Bodies of a JSON file frame by frame, each `(33, 3 or 4)`: coordinates and score."""
-    frames = read_json(path)
+    frames = read_json_source(path)
     if isinstance(frames, dict):
         frames = next((frames[key] for key in ("frames", "results", "data") if frames.get(key)), frames)
     if isinstance(frames, dict):

@@ -26,7 +26,7 @@ from halp.data.readers.archives import load_pickle_in_npy
 from halp.data.readers.shared import PERSONS, PoseFileReader, Poses
 from halp.data.source_files import MIB, first_file, head, read_bytes, walk
 from halp.data.splits import Split
-from halp.data.text_files import LARGEST, Floats, problem, shown
+from halp.data.text_files import LARGEST_COORDINATE, Floats, problem, shown
 from halp.skeleton import KINECT_V2
 
 _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
@@ -187,7 +187,7 @@ def parse_converted(data: bytes, path: Path) -> Frames:
             raise problem(
                 path, f"'{name}'", "it is not (frames, 25, 3) numbers, as many as the first body", _AGAIN
             )
-        if not (np.abs(body) <= LARGEST).all():
+        if not (np.abs(body) <= LARGEST_COORDINATE).all():
             raise problem(path, f"'{name}'", "a joint position is invalid", "leave this clip out")
     if not any(body.any() for body in bodies.values()):
         raise problem(path, "", "none of its frames has a body", "leave this clip out")
@@ -270,8 +270,8 @@ def _coordinates(lines: list[bytes], rows: list[int], path: Path) -> Floats:
                 raise problem(path, f"line {line + 1}", fault, _AGAIN) from None
     result = np.array(numbers).reshape(-1, 3)
     # NaN fails every comparison, so this finds it too.
-    if not (np.abs(result) <= LARGEST).all():
-        body, joint = divmod(int(np.argmin((np.abs(result) <= LARGEST).all(axis=1))), _JOINTS)
+    if not (np.abs(result) <= LARGEST_COORDINATE).all():
+        body, joint = divmod(int(np.argmin((np.abs(result) <= LARGEST_COORDINATE).all(axis=1))), _JOINTS)
         line = rows[body] + joint
         fault = f"{shown(lines[line].decode().strip())} is not a place of a joint"
         raise problem(path, f"line {line + 1}", fault, "leave this clip out")

@@ -22,13 +22,13 @@ from halp.data.readers.shared import (
     MOST_PERSONS,
     PERSONS,
     Z_UP,
-    Entry,
+    ClipKey,
     PoseFileReader,
     Poses,
-    entry_of,
+    key_of,
     turned,
 )
-from halp.data.source_files import JSON_LINES, head, load_npy, read_json, walk
+from halp.data.source_files import JSON_LINES, head, load_npy, read_json_source, walk
 from halp.data.text_files import as_floats, json_numbers, problem, read_table
 from halp.data.topology_file import find_topology
 from halp.skeleton import Topology, get_topology, list_topologies
@@ -83,10 +83,10 @@ class FreeMoCapReader(PoseFileReader):
                 folder.relative_to(path).as_posix() if path.is_dir() and folder.is_relative_to(path) else ""
             )
             name = inside if inside not in ("", ".") else folder.resolve().name
-            yield Item(file, Entry(name, _BODY, place=folder.parent))
+            yield Item(file, ClipKey(name, _BODY, place=folder.parent))
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        return super().read(Item(item.path, item.key or Entry(entry_of(item).name, topology=_BODY)))
+        return super().read(Item(item.path, item.key or ClipKey(key_of(item).name, topology=_BODY)))
 
     def load(self, path: Path) -> Poses:
         if path.suffix.lower() == ".csv":
@@ -201,7 +201,7 @@ def _values(path: Path) -> npt.NDArray[Any]:
     """The numbers of a file as an array, whatever its axes."""
     if path.suffix.lower() == ".npy":
         return _numbers(path)
-    data = read_json(path)
+    data = read_json_source(path)
     if isinstance(data, list):
         data = [
             next((frame[key] for key in _KEYS if key in frame), frame) if isinstance(frame, dict) else frame

@@ -33,7 +33,7 @@ from halp.skeleton import Topology, canonical_joints, get_topology, list_topolog
 
 
 @dataclass(frozen=True)
-class Entry:
+class ClipKey:
     """The key of an item: the clip's name, the topology of the whole source and the files of a longer run.
 
     `classes` are the class names of the whole source, for files that name their classes themselves. `place`
@@ -51,9 +51,9 @@ class Entry:
         return self.name
 
 
-def entry_of(item: Item) -> Entry:
+def key_of(item: Item) -> ClipKey:
     """The entry of an item, made up from the file name where `read` is called with a bare path."""
-    return item.key if isinstance(item.key, Entry) else Entry(item.path.name.split(".")[0])
+    return item.key if isinstance(item.key, ClipKey) else ClipKey(item.path.name.split(".")[0])
 
 
 def clip_name(path: Path, root: Path) -> str:
@@ -66,7 +66,9 @@ def class_folder(item: Item, root: Path) -> str:
     """The folder directly below the source that a recording lies in; empty if it lies in the source
     itself.
     """
-    place = item.key.place if isinstance(item.key, Entry) and item.key.place is not None else item.path.parent
+    place = (
+        item.key.place if isinstance(item.key, ClipKey) and item.key.place is not None else item.path.parent
+    )
     return next(iter(place.relative_to(root).parts), "") if place.is_relative_to(root) else ""
 
 
@@ -82,7 +84,7 @@ def entries(
     files: Iterable[Path], root: Path, topology: Topology | None = None, classes: tuple[str, ...] = ()
 ) -> Iterator[Item]:
     """One item per file, with its name; where the files name classes, folders name none."""
-    return (Item(path, Entry(clip_name(path, root), topology, classes=classes)) for path in files)
+    return (Item(path, ClipKey(clip_name(path, root), topology, classes=classes)) for path in files)
 
 
 def only_file(path: Path, *suffixes: str, remedy: str = "name the one to prepare") -> Path:
@@ -114,7 +116,9 @@ def clip_or_dropped(name: str, make: Callable[..., Clip], *arguments: Any) -> Cl
         return Dropped(name[:200], str(error))
 
 
-def labelled_clips(whole: Clip, spans: Sequence[tuple[str, int, int]], entry: Entry) -> list[Clip | Dropped]:
+def labelled_clips(
+    whole: Clip, spans: Sequence[tuple[str, int, int]], entry: ClipKey
+) -> list[Clip | Dropped]:
     """Clips of the runs; a single run keeps the name of the file, several are numbered from 1."""
     names = entry.classes or tuple(sorted({label for label, _, _ in spans if label}))
     clips: list[Clip | Dropped] = []
@@ -237,7 +241,7 @@ class PoseFileReader(abc.ABC):
         return entries(files, path, self.first(files)[0], self.classes(files))
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        entry = entry_of(item)
+        entry = key_of(item)
         poses = self.load(item.path)
         layout = poses.layout(item.path)
         frames, repairs = self.clean(poses, item.path)

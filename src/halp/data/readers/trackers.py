@@ -21,7 +21,7 @@ from halp.data.readers.shared import MOST_PERSONS, PeopleFileReader, Poses
 from halp.data.sandbox import Content, column, load_pickle, object_names, read_hdf5
 from halp.data.source_files import find_files, head
 from halp.data.text_files import (
-    LARGEST,
+    LARGEST_COORDINATE,
     MOST_CELLS,
     Floats,
     Table,
@@ -160,7 +160,7 @@ def _by_column(columns: Columns, values: Floats, path: Path) -> Poses:
         if person in people and name.lower() in places:
             found[:, people.index(person), joints.index(joint), places[name.lower()]] = values[:, at]
     frames, scores = found[..., :-1], found[..., -1]
-    if not (np.abs(frames[~np.isnan(frames)]) <= LARGEST).all():
+    if not (np.abs(frames[~np.isnan(frames)]) <= LARGEST_COORDINATE).all():
         raise problem(path, "", "a coordinate is invalid", "correct it or leave this file out")
     return Poses(joints, frames, scores if np.isfinite(scores).any() else None)
 

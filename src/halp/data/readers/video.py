@@ -17,7 +17,7 @@ from halp.core.config import limited
 from halp.core.errors import InputError, check_choice
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item, register_reader, with_options
-from halp.data.readers.shared import PERSONS, PeopleFileReader, Poses, entry_of
+from halp.data.readers.shared import PERSONS, PeopleFileReader, Poses, key_of
 from halp.data.reading import Reading
 from halp.data.source_files import first_file
 from halp.data.spans import person_recording
@@ -109,7 +109,7 @@ class VideoReader(PeopleFileReader):
         return self._load(path)[0]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        name = entry_of(item).name
+        name = key_of(item).name
         poses, people, reported = self._load(item.path)
         clip = Clip(np.asarray(poses.frames, dtype=np.float32), name, repairs=poses.repairs, fps=poses.fps)
         if len(people) == 1 or self.together:

@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from halp.core.config import CheckedSettings, limited
 from halp.core.errors import InputError, check_choice
 from halp.core.sampling import generator
-from halp.evaluation.protocol import EncoderGroup, Features, Predictions, ProtocolContext, register_protocol
+from halp.evaluation.protocol import (
+    EncoderEnsemble,
+    Features,
+    Predictions,
+    ProtocolContext,
+    register_protocol,
+)
 from halp.evaluation.protocols.knn import class_similarities
 from halp.evaluation.protocols.linear import (
     LinearSettings,
@@ -81,8 +87,8 @@ def evaluate_ensemble(context: ProtocolContext, settings: EnsembleSettings) -> P
     alone.
     """
     group = context.encoder
-    if not isinstance(group, EncoderGroup):
-        group = EncoderGroup({group.stream: group})
+    if not isinstance(group, EncoderEnsemble):
+        group = EncoderEnsemble({group.stream: group})
     members = [replace(context, encoder=encoder, given=None) for _, encoder in group.items()]
     if settings.base == "joint":
         return Predictions(joint_logits(members, linear_settings(settings)).argmax(1))

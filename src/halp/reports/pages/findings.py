@@ -27,7 +27,7 @@ from halp.tasks.find_motifs import Motifs, typical_rows
 from halp.tasks.gait import Gaits, gait_row
 from halp.tasks.intervals import with_interval
 from halp.tasks.measure_deviation import Deviations
-from halp.tasks.pose_tracks import Poses
+from halp.tasks.pose_tracks import PoseTrack
 from halp.tasks.repetitions import RepetitionCounts, repetition_row
 from halp.tasks.stats import Statistics
 
@@ -222,7 +222,7 @@ def _mean_std(values: Sequence[float | None]) -> tuple[float, float]:
     return (float(np.mean(known)), float(np.std(known))) if known else (float("nan"), 0.0)
 
 
-def pose_player(poses: Poses) -> str:
+def pose_player(poses: PoseTrack) -> str:
     """The player of one person."""
     step = -(-len(poses.joints) // TALLEST)
     frames = poses.joints[::step, None]

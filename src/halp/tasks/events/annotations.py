@@ -19,7 +19,7 @@ from halp.data.sandbox import Content, read_hdf5
 from halp.data.source_files import read_bytes, read_text
 from halp.data.spans import Event, Events
 from halp.data.text_files import problem
-from halp.tasks.events.cells import LARGEST, Rows, left_out_points, needed, seconds
+from halp.tasks.events.cells import LARGEST_FILE, Rows, left_out_points, needed, seconds
 
 _STRING_OR_NUMBER = re.compile(r'"((?:[^"]|"")*)"|(?<![\w\[.])(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w\]])')
 _NAMELESS, _MODEL = "events", " (model)"  # the tier of nobody in particular, and what marks tiers of a model
@@ -38,7 +38,7 @@ def _refuse_doctype(path: Path) -> None:
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
     try:
-        parser.Parse(read_bytes(path, LARGEST), True)
+        parser.Parse(read_bytes(path, LARGEST_FILE), True)
     except expat.ExpatError as error:
         raise problem(path, f"line {error.lineno}", "not XML", "check that the file is whole") from None
     except (ValueError, LookupError) as error:  # an encoding that the parser does not know
@@ -109,7 +109,9 @@ def _tier_owner(tier: str) -> tuple[str, str]:
 
 def read_textgrid(path: Path) -> Rows:
     """Intervals with a text of a Praat TextGrid, long or short; a tier is a subject."""
-    words = iter([(s.replace('""', '"'), n) for s, n in _STRING_OR_NUMBER.findall(read_text(path, LARGEST))])
+    words = iter(
+        [(s.replace('""', '"'), n) for s, n in _STRING_OR_NUMBER.findall(read_text(path, LARGEST_FILE))]
+    )
     events, points = [], 0
     try:
         if (next(words)[0], next(words)[0]) != ("ooTextFile", "TextGrid"):
@@ -169,7 +171,7 @@ def _quoted(text: str) -> str:
 def read_audacity(path: Path) -> Rows:
     """Labels of Audacity: start, stop and label, separated by tabs."""
     events = []
-    for line, row in enumerate(read_text(path, LARGEST).splitlines(), start=1):
+    for line, row in enumerate(read_text(path, LARGEST_FILE).splitlines(), start=1):
         cells = row.split("\t")
         if not row.strip() or cells[0] == "\\":  # the line with frequencies
             continue

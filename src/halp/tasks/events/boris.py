@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from halp.core.files import write_json
-from halp.data.source_files import read_json
+from halp.data.source_files import read_json_source
 from halp.data.spans import Event, Events, stem
 from halp.data.text_files import problem
-from halp.tasks.events.cells import LARGEST, Rows, left_out_points, seconds, write_workbook
+from halp.tasks.events.cells import LARGEST_FILE, Rows, left_out_points, seconds, write_workbook
 
 _NO_SUBJECT = "no focal subject"
 
@@ -133,7 +133,7 @@ def write_boris(path: Path, events: Events, media: str = "mp4") -> None:
 
 def read_boris(path: Path) -> Rows:
     """State events of a BORIS project; its point events are left out."""
-    project = read_json(path, LARGEST)
+    project = read_json_source(path, LARGEST_FILE)
     rows: list[tuple[int, dict[str, str]]] = []
     try:
         points = {

@@ -16,7 +16,7 @@ from halp.core.files import atomic_path
 from halp.data.spans import Event
 from halp.data.text_files import number, problem
 
-LARGEST = 64 * 2**20  # bytes of a file of events
+LARGEST_FILE = 64 * 2**20  # bytes of a file of events
 Rows = tuple[list[Event], dict[str, float], list[str]]  # events, lengths of recordings, what was left out
 
 

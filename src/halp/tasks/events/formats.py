@@ -32,7 +32,7 @@ from halp.tasks.events.annotations import (
     write_textgrid,
 )
 from halp.tasks.events.boris import aggregated_rows, read_boris, tabular_rows, write_boris, write_boris_excel
-from halp.tasks.events.cells import LARGEST, Rows, needed, seconds, write_workbook
+from halp.tasks.events.cells import LARGEST_FILE, Rows, needed, seconds, write_workbook
 
 _OTHER_WORDS = {"name": "recording", "end": "stop", "probability": "score"}
 _KNOWN = {*COLUMNS, *_OTHER_WORDS}
@@ -132,7 +132,7 @@ def _choose_format(path: Path, file_format: str) -> str:
 
 def read_csv(path: Path) -> Rows:
     """A CSV table of events, or of BORIS (tabular or aggregated), told by its header."""
-    text = read_text(path, LARGEST)
+    text = read_text(path, LARGEST_FILE)
     if "\0" in text:
         raise problem(path, "", "it holds a NUL character", "save it again as a CSV table in UTF-8")
     first = max(text.split("\n")[:40], key=lambda line: max(map(line.count, ",;\t")), default="")
@@ -266,8 +266,8 @@ def read_excel(path: Path) -> Rows:
     """The first sheet of a workbook: events, or what BORIS exports."""
     openpyxl = needed("openpyxl")
     try:
-        with zipfile.ZipFile(io.BytesIO(read_bytes(path, LARGEST))) as archive:
-            if sum(part.file_size for part in archive.infolist()) > 4 * LARGEST:
+        with zipfile.ZipFile(io.BytesIO(read_bytes(path, LARGEST_FILE))) as archive:
+            if sum(part.file_size for part in archive.infolist()) > 4 * LARGEST_FILE:
                 raise problem(path, "", "it unpacks to more than 256 MiB", "save the events as CSV")
             if any(
                 b"<!DOCTYPE" in archive.read(part)
