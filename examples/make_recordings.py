@@ -1,10 +1,9 @@
-"""Invent a folder of BVH files, as a motion capture suit would give them: three movements of four people, and
-a long one.
+"""Generate a folder of BVH files, as a motion capture suit would give them: three movements of four people.
 
     python examples/make_recordings.py recordings
 
-writes `recordings/{wave,squat,march}/*.bvh` and beside them `long.bvh`, where the movements follow each
-other.
+writes `recordings/{wave,squat,march}/*.bvh` and beside them `long.bvh`, in which the movements follow each
+other, `day.bvh`, a minute with three falls, and `fall.bvh`, a fall of somebody else.
 """
 
 import sys
@@ -64,6 +63,12 @@ def angles(movement: str, seconds: float, draw: np.random.Generator) -> np.ndarr
             turns[:, NAMES.index(f"{side}UpLeg"), 1] = -1.6 * bend
             turns[:, NAMES.index(f"{side}Leg"), 1] = 2.2 * bend
         turns[:, NAMES.index("Spine"), 1] += 0.6 * bend
+    elif movement == "fall":  # to the ground within a second, there for a while, and up again
+        down = np.interp(time, [0.5, 1.3, seconds - 1.5, seconds - 0.2], [0, 1, 1, 0])
+        turns[:, NAMES.index("Hips"), 1] = 80 * down
+        for side, way in (("Left", -1), ("Right", 1)):
+            turns[:, NAMES.index(f"{side}Arm"), 0] += way * 60 * size * down
+            turns[:, NAMES.index(f"{side}Leg"), 1] += 50 * size * down
     else:
         for side, way in (("Left", 1), ("Right", -1)):
             turns[:, NAMES.index(f"{side}UpLeg"), 1] = -35 * size * np.maximum(way * swing, 0)
@@ -100,7 +105,8 @@ def bvh(turns: np.ndarray, height: float) -> str:
         return [NAMES.index(name), *(place for child in below for place in order(child))]
 
     rows = turns[:, order("Hips")].reshape(len(turns), -1)
-    frames = [f"0 {height * 0.95:.4f} 0 " + " ".join(f"{value:.3f}" for value in row) for row in rows]
+    hips = height * np.where(rows[:, 1] > 10, 0.1 + 0.85 * np.cos(np.radians(rows[:, 1])), 0.95)
+    frames = [f"0 {at:.4f} 0 " + " ".join(f"{value:.3f}" for value in row) for at, row in zip(hips, rows)]
     head = ["HIERARCHY", *joint("Hips", 0), "MOTION", f"Frames: {len(rows)}", f"Frame Time: {1 / FPS:.6f}"]
     return "\n".join([*head, *frames]) + "\n"
 
@@ -114,8 +120,14 @@ def main(folder: Path) -> None:
                 text = bvh(angles(movement, draw.uniform(2.5, 3.5), draw), 0.9 + 0.06 * person)
                 (folder / movement / f"person{person + 1}_{take + 1}.bvh").write_text(text)
     parts = [angles(movement, 5.0, draw) for movement in ("march", "wave", "squat", "wave", "march")]
-    (folder.parent / "long.bvh").write_text(bvh(np.concatenate(parts), 1.0))
-    print(f"written: {folder} with {3 * 4 * 3} recordings, and {folder.parent / 'long.bvh'}")
+    day = [
+        angles(movement, 5.0, draw)
+        for movement in "march fall wave march fall squat march fall march".split()
+    ]
+    fall = angles("fall", 4.0, draw)
+    for name, turns in {"long": np.concatenate(parts), "day": np.concatenate(day), "fall": fall}.items():
+        (folder.parent / f"{name}.bvh").write_text(bvh(turns, 1.0))
+    print(f"written: {folder} with {3 * 4 * 3} recordings, and beside it long.bvh, day.bvh and fall.bvh")
 
 
 if __name__ == "__main__":

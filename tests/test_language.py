@@ -33,7 +33,7 @@ PAGES = [
 ]
 MODULES = sorted((ROOT / "src" / "halp").rglob("*.py"))
 # guides are short and keep their code within the width of the site
-GUIDES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name in ("docs", "tutorials")]
+GUIDES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "appendix"]
 LONG = {"explore.md", "findings.md", "results.md", "scaling.md"}
 WORDS, WORDS_OF_A_PAGE, COLUMNS = 48_000, 1_500, 76
 

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import groupby
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from halp.video.pose_model import kept_pose_model
 pytestmark = pytest.mark.slow  # real commands
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted((ROOT / "docs" / "tutorials").glob("*.md")), ROOT / "docs" / "gallery.md"]
+PAGES = [page for room in ("tutorials", "gallery") for page in sorted((ROOT / "docs" / room).glob("*.md"))]
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", flags=re.M | re.S)
 FILM = "film.mp4"
 
@@ -75,3 +75,15 @@ def provide_film(path: Path) -> None:
         for number, (moment, picture) in enumerate(film_pictures(film)):
             if 20 <= number < 80:
                 writer.write(picture, moment - 20 / facts.fps)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_notebook_has_the_code_of_its_page(page: Path) -> None:
+    spec = spec_from_file_location("notebooks", ROOT / "tools" / "notebooks.py")
+    assert spec is not None and spec.loader is not None
+    tool = module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    text = page.read_text(encoding="utf-8")
+    cells = [cell["source"] for cell in tool.notebook(text)["cells"] if cell["cell_type"] == "code"]
+    wanted = [("%%bash\n" if kind == "bash" else "") + code.rstrip() for kind, code in BLOCK.findall(text)]
+    assert cells == wanted

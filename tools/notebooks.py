@@ -1,4 +1,4 @@
-"""`python tools/notebooks.py FOLDER`: the tutorials as notebooks; text becomes cells of text, blocks become
+"""`python tools/notebooks.py FOLDER`: tutorials and gallery as notebooks; text becomes cells of text, blocks become
 cells of code.
 """
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TUTORIALS = Path(__file__).resolve().parent.parent / "docs" / "tutorials"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def notebook(text: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def notebook(text: str) -> dict[str, Any]:
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "notebooks")
     folder.mkdir(parents=True, exist_ok=True)
-    for page in sorted(TUTORIALS.glob("*.md")):
+    for page in [*sorted(DOCS.glob("tutorials/*.md")), *sorted(DOCS.glob("gallery/*.md"))]:
         text = json.dumps(notebook(page.read_text(encoding="utf-8")), indent=1, ensure_ascii=False)
         (folder / f"{page.stem}.ipynb").write_text(text + "\n", encoding="utf-8")
 
