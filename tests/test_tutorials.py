@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import sys
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 
@@ -79,11 +80,8 @@ def provide_film(path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_notebook_has_the_code_of_its_page(page: Path) -> None:
-    spec = spec_from_file_location("notebooks", ROOT / "tools" / "notebooks.py")
-    assert spec is not None and spec.loader is not None
-    tool = module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    notebook = runpy.run_path(str(ROOT / "tools" / "notebooks.py"))["notebook"]
     text = page.read_text(encoding="utf-8")
-    cells = [cell["source"] for cell in tool.notebook(text)["cells"] if cell["cell_type"] == "code"]
+    cells = [cell["source"] for cell in notebook(text)["cells"] if cell["cell_type"] == "code"]
     wanted = [("%%bash\n" if kind == "bash" else "") + code.rstrip() for kind, code in BLOCK.findall(text)]
     assert cells == wanted
