@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from typing import Any
 
-from mkdocs.structure.files import File, Files
 
-
-def on_files(files: Files, config: Any) -> Files:
+def on_files(files: Any, config: Any) -> Any:
     """Add the pages."""
-    for path, text in (
-        ("commands", commands()),
-        ("formats", formats()),
-        ("recipes", recipes()),
-        ("python", python()),
-    ):
+    from mkdocs.structure.files import File
+
+    pages = {"formats": formats(), "recipes": recipes(), **commands(), **python()}
+    for path, text in pages.items():
         files.append(File.generated(config, f"reference/{path}.md", content=text))
     return files
 
@@ -30,28 +27,27 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     return output.replace("https://unpkg.com/iframe-worker/shim", f"{root}javascripts/worker.js")
 
 
-def commands() -> str:
-    """Every command with its arguments, options and examples, under the headings of `halp --help`."""
+def commands() -> dict[str, str]:
+    """A page for each heading of `halp --help`: its commands with arguments, types, defaults and examples."""
     from halp.cli import HEADINGS
     from halp.cli.app import CommandGroup, app
+    from halp.cli.verbs import Verb
 
     named = {name for names in HEADINGS.values() for name in names}
-    headings = {**HEADINGS, "More": [name for name in app.commands if name not in named]}
-    lines = ["# Commands", "", "What `halp COMMAND --help` says, in one page."]
-    for heading, names in headings.items():
-        present = [name for name in names if name in app.commands]
-        if present:
-            lines += ["", f"## {heading}"]
-        for name in present:
+    more = tuple(name for name in app.commands if name not in named)
+    pages = {}
+    for heading, names in {**HEADINGS, "More": more}.items():
+        lines = [f"# Commands: {heading[0].lower()}{heading[1:]}"]
+        for name in (name for name in names if name in app.commands):
             entry = app.commands[name]
-            inner = (
-                {f"{name} {key}": value for key, value in entry.commands.items()}
-                if isinstance(entry, CommandGroup)
-                else {name: entry}
-            )
-            for full, function in inner.items():
-                lines += ["", f"### halp {full}", "", *_command(function)]
-    return "\n".join(lines) + "\n"
+            grouped = isinstance(entry, CommandGroup)
+            for key, function in entry.commands.items() if grouped else [("", entry)]:
+                full = f"{name} {key}".strip()
+                called = function.command() if isinstance(function, Verb) else function
+                lines += ["", f"## halp {full}", "", *_command(called)]
+        if len(lines) > 1:
+            pages[f"commands-{heading.split()[0].lower()}"] = "\n".join(lines) + "\n"
+    return pages
 
 
 def _command(function: Any) -> list[str]:
@@ -60,19 +56,43 @@ def _command(function: Any) -> list[str]:
     text, _, examples = re.sub(r"Examples?:\s*", "\0", text, count=1).partition("\0")
     lines = [_escaped(text.strip())]
     if examples.strip():
-        lines += ["", "```", *(line.strip() for line in examples.strip().splitlines()), "```"]
+        typed = [line.strip() for line in examples.strip().splitlines()]
+        lines += ["", "```", *(part for line in typed for part in _continued(line)), "```"]
     parameters = inspect.signature(function).parameters
     rows = []
     for name, described in re.findall(r"^\s+(\w+): (.*(?:\n\s{8,}.*)*)", arguments, flags=re.M):
         parameter = parameters.get(name)
         positional = parameter is not None and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         shown = name.upper() if positional else f"--{name.rstrip('_').replace('_', '-')}"
-        rows.append(f"| `{shown}` | {_escaped(' '.join(described.split()))} |")
+        kind = "" if parameter is None else _kind(parameter.annotation)
+        default = "" if parameter is None else _default(parameter.default)
+        rows.append(f"| `{shown}` | {kind} | {default} | {_escaped(' '.join(described.split()))} |")
     for parameter in parameters.values():
-        for field in getattr(parameter.default, "__dataclass_fields__", {}):
-            doc = _attribute_docs(type(parameter.default)).get(field, "")
-            rows.append(f"| `--{field.replace('_', '-')}` | {_escaped(doc)} |")
-    return [*lines, "", "| argument | what it is |", "| --- | --- |", *rows] if rows else lines
+        for field in getattr(parameter.default, "__dataclass_fields__", {}).values():
+            doc = _attribute_docs(type(parameter.default)).get(field.name, "")
+            default = _default(getattr(parameter.default, field.name))
+            option = f"--{field.name.replace('_', '-')}"
+            rows.append(f"| `{option}` | {_kind(field.type)} | {default} | {_escaped(doc)} |")
+    head = ["", "| argument | type | default | what it is |", "| --- | --- | --- | --- |"]
+    return [*lines, *head, *rows] if rows else lines
+
+
+def _continued(command: str) -> list[str]:
+    """A command in lines that fit the site."""
+    lines = textwrap.wrap(command, 72, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return [*(f"{line} \\" for line in lines[:-1]), *lines[-1:]]
+
+
+def _kind(annotation: Any) -> str:
+    """A type as a reader types it: `Annotated[Path | None, …]` is a path."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"^(?:typing\.)?Annotated\[(.*?), .*\]$", r"\1", text, flags=re.S)
+    text = re.sub(r"\b(?:typing|pathlib|collections\.abc|halp\.[\w.]+)\.", "", text)
+    return _escaped(text.replace(" | None", "").replace("None | ", ""))
+
+
+def _default(value: Any) -> str:
+    return "" if value in (None, inspect.Parameter.empty, (), False) else f"`{_escaped(str(value))}`"
 
 
 def _attribute_docs(options: type) -> dict[str, str]:
@@ -94,8 +114,8 @@ def formats() -> str:
         "`halp formats` in the terminal. With `auto` halp finds out which of them a file or folder is.",
         "Every format can also be named.",
         (
-            "Which units and axes come out, and what is refused within a format: [Recordings and"
-            " stores](../formats.md)."
+            "Which units and axes come out, and what is refused within a format: [Which files halp"
+            " reads](../formats.md)."
         ),
         "",
         "| format | what it reads | `auto` | options |",
@@ -131,28 +151,24 @@ METHOD = (
 )
 
 
-def python() -> str:
-    """Every public name with its docstring, by room; then the method of the paper and what plugins
-    register.
-    """
+def python() -> dict[str, str]:
+    """A page for each room: its public names with signature and docstring."""
     import halp
 
     rooms: dict[str, list[str]] = {title: [] for title in dict.fromkeys(ROOMS.values())}
-    for name in sorted(halp.__all__):
+    for name in sorted(set(halp.__all__) - {"__version__"}):
         home = getattr(getattr(halp, name), "__module__", "halp.core.errors")
         title = next((title for room, title in ROOMS.items() if home.startswith(room)), "More")
-        if name != "__version__":
-            rooms.setdefault(title, []).append(f"halp.{name}")
+        rooms.setdefault(title, []).append(f"halp.{name}")
     rooms["The method of the paper"] += METHOD
     rooms["Components of your own"] = ["halp.extend"]
-    lines = [
-        "# Python",
-        "",
-        "Everything that `import halp` offers. Names are loaded when they are first used.",
-    ]
-    for title, names in rooms.items():
-        lines += ["", f"## {title}", "", *(f"::: {name}\n" for name in names)] if names else []
-    return "\n".join(lines) + "\n"
+    return {
+        f"python-{title.split()[0].lower() if title[:3] != 'The' else 'method'}": "\n".join(
+            [f"# Python: {title[0].lower()}{title[1:]}", "", *(f"::: {name}\n" for name in names)]
+        )
+        for title, names in rooms.items()
+        if names
+    }
 
 
 def recipes() -> str:
