@@ -8,6 +8,7 @@ when a worker dies, reports what still fails and finishes the rest. What is comp
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -22,13 +23,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, Interrupted
 from halp.core.job_parts import Part
 from halp.core.pools import cores, local_pool
 
 SHARD = TypeVar("SHARD")
 TRIES = 3
 PATIENCE = 20.0  # seconds to wait for a scheduler
+GRACE = 30.0  # seconds that workers have to save what they are at, when they are told to stop
 DIED = "the worker process died every time, out of memory perhaps"
 _SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "dask")
 
@@ -107,6 +109,10 @@ class Engine:
 
             try:
                 yield make, 2 * self.processes
+            except BaseException:
+                for pool in open_pools:
+                    _stop(pool)
+                raise
             finally:
                 for pool in open_pools:
                     pool.shutdown(cancel_futures=True)
@@ -159,9 +165,23 @@ class _Death:
     """A worker died while it had this shard, or one beside it."""
 
 
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """End the workers of a pool without waiting for their tasks."""
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + GRACE
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()
+
+
 def _called(function: Callable[[SHARD], Any], shard: SHARD) -> Any:
     try:
         return function(shard)
+    except Interrupted:
+        raise
     except Exception as error:
         return _failure(error)
 
@@ -208,7 +228,7 @@ def _rounds(
 def _result(future: Future[Any]) -> Any:
     try:
         return future.result()
-    except (BrokenExecutor, CancelledError):
+    except (BrokenExecutor, CancelledError, Interrupted):
         return _Death()
     except Exception as error:
         return _Death() if type(error).__name__ == "KilledWorker" else _failure(error)

@@ -229,7 +229,7 @@ def test_a_sweep_of_two_processes_that_is_stopped_keeps_its_cells_and_equals_one
     folder: Path,
 ) -> None:
     command = [sys.executable, "-c", "import sys; from halp.cli import main; main(sys.argv[1:])"]
-    given = arguments(folder, "stopped", "--jobs", "2", sets=("ONE",), seeds=80)
+    given = arguments(folder, "stopped", "--workers", "2", sets=("ONE",), seeds=80)
     job = subprocess.Popen(
         [*command, *given],
         stderr=subprocess.PIPE,
@@ -248,8 +248,8 @@ def test_a_sweep_of_two_processes_that_is_stopped_keeps_its_cells_and_equals_one
     assert 0 < len(list(cells.glob("*.json"))) < 240
     for path in cells.glob("*.json"):
         json.loads(path.read_text())
-    main(arguments(folder, "stopped", sets=("ONE",)))
-    main(arguments(folder, "whole", sets=("ONE",)))
+    main(arguments(folder, "stopped", "--workers", "2", sets=("ONE",)))
+    main(arguments(folder, "whole", "--workers", "1", sets=("ONE",)))
     assert (folder / "stopped" / "graphs" / "graphs.csv").read_bytes() == (
         folder / "whole" / "graphs" / "graphs.csv"
     ).read_bytes()
@@ -261,7 +261,7 @@ def test_a_sweep_of_two_processes_that_is_stopped_keeps_its_cells_and_equals_one
     [
         (["--datasets", "THREE"], "neither THREE.npz nor THREE_A.txt"),
         (["--seeds", "0"], "at least one seed"),
-        (["--jobs", "0"], "at least one process"),
+        (["--workers", "0"], "at least 1"),
         (["--svm", "scald"], "did you mean 'scaled'"),
         (["--data"], "give the folder"),
         (["--set", "folds=30"], "30 stratified folds"),

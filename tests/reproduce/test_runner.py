@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import forked as subprocess
@@ -21,6 +25,7 @@ from halp.evaluation import Result
 from halp.features.cache import module_fingerprint
 from halp.reproduce import list_tables, prepare_sweep, reproduce
 from halp.reproduce import runner as runner_module
+from halp.reproduce import trainings
 from halp.reproduce.scales import SCALES
 from halp.reproduce.tables import TableColumn, TableRow
 from halp.training import load_recipe, open_run, pretrain
@@ -31,7 +36,9 @@ pytestmark = pytest.mark.slow  # real processes
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Trainings of a second are not worth processes of their own."""
+    monkeypatch.setattr("halp.engine.Engine.processes", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -112,7 +119,7 @@ def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
             raise Interrupted("stopped as asked")
         return pretrain(recipe, store, path, **options)
 
-    monkeypatch.setattr(runner_module, "pretrain", stops)
+    monkeypatch.setattr(trainings, "pretrain", stops)
     with pytest.raises(Interrupted):
         reproduce("knn", out=tmp_path / "b", scale="tiny", progress=False)
     states = [job["state"] for job in prepare_sweep("knn", out=tmp_path / "b").cost()["jobs"]]
@@ -128,13 +135,69 @@ def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
         assert prints[0] == prints[1]
 
 
+def test_a_table_is_the_same_from_one_worker_two_and_an_executor_and_after_a_kill(tmp_path: Path) -> None:
+    """Two seeds and three kinds of runs; the pool of two loses a worker on its way."""
+    from halp.engine import Engine
+
+    alone = reproduce("knn", out=tmp_path / "a", scale="tiny", seeds=2, workers=1, progress=False)
+    with ThreadPoolExecutor(1) as threads:
+        given = reproduce("knn", out=tmp_path / "b", scale="tiny", seeds=2, engine=threads, progress=False)
+    command = [sys.executable, "-m", "halp", "reproduce", "knn", "--scale", "tiny", "--seeds", "2", "--json"]
+    job = subprocess.Popen(
+        [*command, "--workers", "2", "--out", str(tmp_path / "c")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+    )
+    assert kill_first_worker(tmp_path / "c" / "runs", job)
+    pooled = json.loads(job.communicate(timeout=300)[0])
+    assert job.returncode == 0
+    assert Engine(2).processes == 1, "the fixture keeps everything else in this process"
+    wanted = [asdict(line) for line in alone.rows]
+    assert [asdict(line) for line in given.rows] == wanted
+    assert pooled["rows"] == json.loads(json.dumps(wanted))
+
+
+def kill_first_worker(runs: Path, job: subprocess.Popen) -> bool:
+    """Kill the worker that holds the lock of the first run, as soon as it has written a checkpoint."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and job.poll() is None:
+        if list(runs.glob("**/checkpoints/step-*")):
+            workers = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+            victims = [pid for pid in workers if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            os.kill(int(victims[0]), signal.SIGKILL)
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_runs_that_need_a_failed_one_are_left_out_and_the_others_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(recipe, store, path, **options):  # type: ignore[no-untyped-def]
+        if "warm" in Path(path).name and "seed0" in Path(path).name:
+            raise InputError("no room")
+        return pretrain(recipe, store, path, **options)
+
+    monkeypatch.setattr(trainings, "pretrain", fails)
+    with pytest.raises(InputError, match="no room"):
+        reproduce("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
+    prepared = prepare_sweep("knn", out=tmp_path, seeds=2)
+    states = {
+        name.rpartition("/")[2]: prepared.runner.state(job) for name, job in prepared.schedule.jobs.items()
+    }
+    assert {name for name, state in states.items() if state == "done"} == {
+        name for name in states if name.endswith("seed1")
+    }
+
+
 def test_a_finished_sweep_trains_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = reproduce("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a finished run was trained again")
 
-    monkeypatch.setattr(runner_module, "pretrain", refuse)
+    monkeypatch.setattr(trainings, "pretrain", refuse)
     again = reproduce("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
     assert again == first
     halp = again.rows[-1].cells[0]

@@ -114,7 +114,8 @@ def reproduce(
     split: tuple[str, ...] = (),
     datasets: tuple[str, ...] = (),
     svm: str = "plain",
-    jobs: int = 1,
+    workers: int | None = None,
+    engine: str | None = None,
     all_cells: bool = False,
     accelerator: str = "auto",
     devices: int = 1,
@@ -131,7 +132,7 @@ def reproduce(
         halp reproduce hardness --data stores/nw-ucla --split xview --scale small --seeds 5
         halp reproduce linear --scale paper --data ntu60=stores/ntu60 pku2=stores/pku2
         halp reproduce all --scale paper --dry-run
-        halp reproduce graphs --data graphs --datasets MUTAG NCI1 --jobs 2
+        halp reproduce graphs --data graphs --datasets MUTAG NCI1 --workers 2
         halp reproduce --list
 
     Args:
@@ -147,7 +148,9 @@ def reproduce(
         split: splits of the store, for data of your own.
         datasets: for graphs, which TU sets (default: MUTAG PROTEINS NCI1 DD).
         svm: for graphs, plain (as published) or scaled (features standardised; an extra).
-        jobs: for graphs, how many processes.
+        workers: trainings at a time on this machine, each on one core (default: as many as cores; one on a
+            GPU).
+        engine: a Dask scheduler, such as tcp://HOST:8786, whose workers train.
         all_cells: run other systems also where the paper has no figure of them.
         devices: processes on this machine that share each training.
         precision: of trainings: 32-true, bf16-mixed or 16-mixed.
@@ -158,7 +161,7 @@ def reproduce(
     """
     if table == "graphs":
         graphs = {"sets": datasets, "seeds": seeds, "svm": svm, "settings": flat(set), "out": out}
-        return _reproduce_graphs(data, jobs, dry_run, json, **graphs)
+        return _reproduce_graphs(data, workers, engine, dry_run, json, **graphs)
 
     from halp.reproduce import list_rows, list_tables, prepare_sweep, reproduce, tables_for
     from halp.reproduce.summary import list_as_table, rows_as_table, schedule_as_table, summary_as_table
@@ -175,6 +178,7 @@ def reproduce(
         "all_cells": all_cells,
     }
     choices |= {"accelerator": accelerator, "devices": devices, "precision": precision}
+    choices |= {"workers": workers, "engine": engine}
     answers = []
     for name in tables_for(data, target) if table == "all" else [table]:
         if dry_run:
@@ -222,14 +226,21 @@ def verify(path: Positional[Path], *, json: bool = False) -> None:
     show(found.to_json(), table_of(rows), json=json, said=found.sentence)
 
 
-def _reproduce_graphs(data: tuple[str, ...], jobs: int, dry_run: bool, json: bool, **choices: Any) -> None:
+def _reproduce_graphs(
+    data: tuple[str, ...],
+    workers: int | None,
+    engine: str | None,
+    dry_run: bool,
+    json: bool,
+    **choices: Any,
+) -> None:
     from halp.reproduce.graphs import plan_graphs, reproduce_graphs, request_graphs
 
     request = request_graphs(data, **choices)
     if dry_run:
         print_json(plan_graphs(request))
     else:
-        graphs = reproduce_graphs(request, jobs=jobs)
+        graphs = reproduce_graphs(request, workers=workers, engine=engine)
         show(graphs.as_dict(), graphs.as_table(), json=json)
 
 

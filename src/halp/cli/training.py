@@ -25,7 +25,7 @@ def sweep(
     folder: Path | None = None,
     protocol: tuple[str, ...] = ("knn", "linear"),
     split: tuple[str, ...] = (),
-    workers: int = 1,
+    workers: int | None = None,
     engine: str | None = None,
     accelerator: str = "auto",
     precision: str = "32-true",
@@ -48,7 +48,9 @@ def sweep(
         folder: where the runs go (default: sweeps/RECIPE).
         protocol: how runs are evaluated.
         split: splits of the store (default: the one that was trained on; folds where the store has none).
-        workers: trainings at a time on this machine.
+        workers: trainings at a time on this machine, each on one core (default: as many as cores; one on a
+            GPU).
+        engine: a Dask scheduler, such as tcp://HOST:8786, whose workers train.
         precision: 32-true, bf16-mixed or 16-mixed.
         json: print accuracies and differences as JSON.
     """

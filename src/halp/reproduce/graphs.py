@@ -11,31 +11,26 @@ import csv
 import hashlib
 import io
 import json
-import multiprocessing
-import signal
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from rich.table import Table
-from threadpoolctl import threadpool_limits
 
 from halp.core.config import build_settings, parse_assignment
-from halp.core.errors import InputError, Interrupted
+from halp.core.errors import InputError
 from halp.core.files import read_json, write_json, write_text
 from halp.core.locks import locked_folder
 from halp.core.progress import Bar
+from halp.engine import Failure, run_shards
 from halp.evaluation.analysis.paired_difference import Difference, paired_difference
 from halp.reproduce.graph_sets import Integers, read_graphs
 from halp.reproduce.summary import markdown_table, spread
+from halp.reproduce.trainings import one_core, raise_failures, stoppable, training_engine
 from halp.zoo.graphcl import GraphSet, GraphSettings, GraphTraining
 
 SETS = ("MUTAG", "PROTEINS", "NCI1", "DD")
@@ -143,27 +138,23 @@ def plan_graphs(request: GraphRequest) -> dict[str, Any]:
     return {"cells": len(request.sets) * len(request.seeds) * len(TITLES), "cells left": left}
 
 
-def run_cells(request: GraphRequest, name: str, seed: int, methods: Sequence[str]) -> None:
+def run_cells(cells: tuple[GraphRequest, str, int, Sequence[str]]) -> None:
     """Train and evaluate methods of one seed on one core, and save a cell for each as soon as it is there.
 
     GraphCL and HaLP are one training up to HaLP's start epoch and share every draw afterwards.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # results do not depend on how many processes work
-    try:
-        with threadpool_limits(1):
-            graphs, settings = read_graphs(request.data, name), request.settings
-            training = GraphTraining(graphs, settings, seed)
-            if "untrained" in methods:
-                _evaluate(request, graphs, training, "untrained")
-            if set(methods) <= {"untrained"}:
-                return
-            training.run(min(settings.halp.start_epoch, settings.epochs))
-            for method, branch in {"graphcl": training.fork(weight=0.0), "halp": training}.items():
-                if method in methods:
-                    _evaluate(request, graphs, branch.run(), method)
-    finally:
-        torch.set_num_threads(before)
+    request, name, seed, methods = cells
+    with one_core():
+        graphs, settings = read_graphs(request.data, name), request.settings
+        training = GraphTraining(graphs, settings, seed)
+        if "untrained" in methods:
+            _evaluate(request, graphs, training, "untrained")
+        if set(methods) <= {"untrained"}:
+            return
+        training.run(min(settings.halp.start_epoch, settings.epochs))
+        for method, branch in {"graphcl": training.fork(weight=0.0), "halp": training}.items():
+            if method in methods:
+                _evaluate(request, graphs, branch.run(), method)
 
 
 def _evaluate(request: GraphRequest, graphs: GraphSet, training: GraphTraining, method: str) -> None:
@@ -282,53 +273,27 @@ class GraphOutcome:
         return "\n".join([f"# {TITLE}", "", *table, "", self.note, "", f"`{self.about['command']}`", ""])
 
 
-def reproduce_graphs(request: GraphRequest, *, jobs: int = 1, progress: bool = True) -> GraphOutcome:
+def reproduce_graphs(
+    request: GraphRequest,
+    *,
+    workers: int | None = None,
+    engine: str | Executor | None = None,
+    progress: bool = True,
+) -> GraphOutcome:
     """Train and evaluate what is missing in `out/graphs`, and write the table there."""
-    if jobs < 1:
-        raise InputError(f"--jobs {jobs}: at least one process is needed")
+    where = training_engine(workers, engine, "cpu")
+    request = replace(request, data=request.data.absolute(), out=request.out.absolute())
     with locked_folder(request.out, f"the sweep in '{request.out}'"):
         left = missing_cells(request)
-        with Bar("graphs", len(left), shown=progress and bool(left)) as bar, _stoppable():
-            for note in _carry_out(request, left, jobs):
-                bar.advance(note=note)
+        failures: dict[str, Failure] = {}
+        with stoppable(), Bar("graphs", len(left), shown=progress and bool(left)) as bar:
+            for place, result in run_shards(run_cells, [(request, *cells) for cells in left], where):
+                name = f"{left[place][0]}, seed {left[place][1]}"
+                if isinstance(result, Failure):
+                    failures[name] = result
+                bar.advance(note=name)
+        raise_failures(failures)
         return _summarise(request)
-
-
-def _carry_out(request: GraphRequest, left: Sequence[tuple[str, int, list[str]]], jobs: int) -> Iterable[str]:
-    """Compute the missing cells, in one process or several; finished ones are on disk whatever happens."""
-    if jobs == 1 or len(left) < 2:
-        for name, seed, methods in left:
-            run_cells(request, name, seed, methods)
-            yield f"{name}, seed {seed}"
-        return
-    others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(min(jobs, len(left)), multiprocessing.get_context("spawn")) as pool:
-        try:
-            waiting = {pool.submit(run_cells, request, *job): job for job in left}
-            for done in as_completed(waiting):
-                done.result()
-                yield f"{waiting[done][0]}, seed {waiting[done][1]}"
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in set(multiprocessing.active_children()) - others:
-                child.terminate()
-            raise
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """A request to stop ends the sweep at once: finished cells are on disk already."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
-    try:
-        yield
-    except (KeyboardInterrupt, BrokenProcessPool):
-        raise Interrupted(
-            "stopped; finished cells are saved, and the same command computes the others"
-        ) from None
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)
 
 
 def _summarise(request: GraphRequest) -> GraphOutcome:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from halp.reproduce.scales import PUBLISHED_SIZES, Scale, get_scale
 from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
 from halp.reproduce.summary import TableSummary, summarise_rows, summary_page
 from halp.reproduce.tables import get_table, list_tables
+from halp.reproduce.trainings import training_engine
 from halp.skeleton import KINECT_V2
 from halp.training import open_run
 
@@ -92,6 +94,9 @@ def prepare_sweep(
     out: Path = Path("reproduced"),
     dry: bool = False,
     all_cells: bool = False,
+    workers: int | None = None,
+    engine: str | Executor | None = None,
+    accelerator: str = "auto",
     progress: bool = True,
     **devices: Any,
 ) -> PreparedSweep:
@@ -100,8 +105,8 @@ def prepare_sweep(
     A folder of recordings is prepared first. Without `scale` it is the table's own.
     `KEY:RECIPE=STORE` is the store of one recipe's rows, such as `ntu60:aimclr`, where it needs another
     normalisation.
-    `settings` are of recipes (`epochs=100`) or of protocols (`linear.head=mlp`), `devices` are what
-    `pretrain` takes.
+    `settings` are of recipes (`epochs=100`) or of protocols (`linear.head=mlp`); `workers` and `engine` say
+    where trainings run, `accelerator` and `devices` are what `pretrain` takes.
     """
     chosen = get_table(table)
     size = get_scale(chosen.scale if scale is None else scale)
@@ -129,7 +134,9 @@ def prepare_sweep(
         raise InputError(
             f"none of the columns of table '{table}' is about the data and splits that were given"
         )
-    return PreparedSweep(schedule, SweepRunner(out, progress=progress, **devices))
+    where = training_engine(workers, engine, accelerator)
+    runner = SweepRunner(out, engine=where, progress=progress, accelerator=accelerator, **devices)
+    return PreparedSweep(schedule, runner)
 
 
 def tables_for(data: Sequence[str], target: str | None) -> list[str]:
@@ -156,6 +163,8 @@ def reproduce(
     settings: Sequence[str] = (),
     out: str | os.PathLike[str] = "reproduced",
     all_cells: bool = False,
+    workers: int | None = None,
+    engine: str | Executor | None = None,
     accelerator: str = "auto",
     devices: int = 1,
     precision: str = "32-true",
@@ -185,6 +194,10 @@ def reproduce(
         is resumed.
     all_cells : bool
         Run other systems also where the paper has no figure for them.
+    workers : int, optional
+        Trainings at a time on this machine, each on one core (default: as many as cores; one on a GPU).
+    engine : str or Executor, optional
+        Where trainings run: the address of a Dask scheduler, or any executor of `concurrent.futures`.
     accelerator, devices, precision
         As `halp.pretrain` takes them.
     progress : bool
@@ -195,7 +208,7 @@ def reproduce(
     TableSummary
         Rows with published and measured figures.
     """
-    choices = {
+    choices: dict[str, Any] = {
         "data": data,
         "target": target,
         "scale": scale,
@@ -205,6 +218,8 @@ def reproduce(
     }
     choices |= {
         "all_cells": all_cells,
+        "workers": workers,
+        "engine": engine,
         "accelerator": accelerator,
         "devices": devices,
         "precision": precision,

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from halp.core.files import read_json, write_json
 from halp.core.progress import log
 from halp.data.store import Store
 from halp.encoders import build_encoder
+from halp.engine import Engine, Failure, run_shards
 from halp.evaluation import RawCoordinates
 from halp.evaluation.analysis.similarities import kept_share
 from halp.evaluation.evaluate_run import evaluate_cached, settings_for
@@ -31,11 +31,11 @@ from halp.evaluation.results import Result
 from halp.features.loading import load_encoder
 from halp.methods.term import term_views
 from halp.reproduce.scales import Scale
-from halp.reproduce.scheduler import Cell, Job, Schedule, cell_folder, loaded
+from halp.reproduce.scheduler import Cell, Job, Schedule, cell_folder, loaded, waves
 from halp.reproduce.tables import TableColumn
+from halp.reproduce.trainings import Training, raise_failures, stoppable, train
 from halp.skeleton import Topology
-from halp.training import Run, open_run, pretrain
-from halp.training.checkpoint import list_checkpoints
+from halp.training import Run, open_run
 from halp.training.recipe import Recipe
 from halp.training.run import data_facts, read_lines
 from halp.training.run_folder import RunFolder
@@ -46,12 +46,14 @@ class SweepRunner:
     made.
     """
 
-    def __init__(self, folder: Path, *, progress: bool = True, **devices: Any) -> None:
-        """`devices` are accelerator, devices, nodes, strategy and precision of every training, as `pretrain`
-        takes them.
+    def __init__(
+        self, folder: Path, *, engine: Engine | None = None, progress: bool = True, **devices: Any
+    ) -> None:
+        """`engine` says where trainings run (default: here, one after the other); `devices` are accelerator,
+        devices, nodes, strategy and precision of every training, as `pretrain` takes them.
         """
         self.folder, self.progress, self.devices = folder, progress, devices
-        self.trained = 0  # runs that had to be trained or resumed
+        self.engine = engine or Engine(1)
 
     def path(self, job: str) -> Path:
         """The run folder of a job."""
@@ -66,29 +68,37 @@ class SweepRunner:
         return "done" if done >= job.last * job.steps_per_epoch else "started"
 
     def train(self, jobs: Iterable[Job]) -> None:
-        """Train what is not finished, in order."""
-        pending = [job for job in jobs if self.state(job) != "done"]
-        for number, job in enumerate(pending, start=1):
-            if self.progress:
-                log.info(f"run {number} of {len(pending)}: {job.name}, {job.steps} steps")
-            self._train(job)
+        """Train what is not finished: jobs after those that they fork from, others side by side."""
+        failures: dict[str, Failure] = {}
+        lost: set[str | None] = set()
+        with stoppable():
+            for wave in waves([job for job in jobs if self.state(job) != "done"]):
+                lost |= {job.name for job in wave if job.parent in lost}
+                failures |= self._train_wave([job for job in wave if job.name not in lost])
+                lost |= failures.keys()
+        raise_failures(failures)
 
-    def _train(self, job: Job) -> Run:
-        path = self.path(job.name)
-        resume = bool(list_checkpoints(RunFolder(path).checkpoints))
-        if not resume and path.exists():
-            shutil.rmtree(path)  # it was stopped before anything was saved
-        fork = None if resume or job.parent is None else self.path(job.parent)
-        self.trained += 1
-        return pretrain(
+    def _train_wave(self, jobs: Sequence[Job]) -> dict[str, Failure]:
+        """Train jobs that do not depend on each other, and return those that failed."""
+        alone, failures = self.engine.alone(len(jobs), few=2), {}
+        trainings = [self._training(job, alone) for job in jobs]
+        for place, result in run_shards(train, trainings, self.engine):
+            job = jobs[place]
+            if isinstance(result, Failure):
+                failures[job.name] = result
+            if self.progress:
+                log.info(f"{job.name}: {result.reason if job.name in failures else 'done'}")
+        return failures
+
+    def _training(self, job: Job, alone: bool) -> Training:
+        return Training(
             job.recipe,
-            loaded(job.source),
-            path,
-            resume=resume,
-            fork=fork,
-            until=job.last,
-            progress=self.progress,
-            **self.devices,
+            str(loaded(job.source).path.absolute()),
+            str(self.path(job.name).absolute()),
+            None if job.parent is None else str(self.path(job.parent).absolute()),
+            job.last,
+            self.devices,
+            self.progress and alone,
         )
 
     def measure(self, schedule: Schedule) -> dict[tuple[str, int, str], list[float]]:

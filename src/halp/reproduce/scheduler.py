@@ -274,6 +274,18 @@ def _text(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def waves(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Jobs in groups, each of which forks only from those before it (or from what is not among the jobs)."""
+    names = {job.name for job in jobs}
+    depths: dict[str | None, int] = {}
+    for job in jobs:  # in an order in which they can be run
+        depths[job.name] = depths[job.parent] + 1 if job.parent in names else 0
+    return [
+        [job for job in jobs if depths[job.name] == depth]
+        for depth in range(max(depths.values(), default=-1) + 1)
+    ]
+
+
 def _in_order(jobs: Iterable[Job]) -> dict[str, Job]:
     """Warm-ups by length, each forking from the next shorter of its family, then the runs."""
     jobs = list(jobs)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,11 @@ from halp.core.errors import InputError
 from halp.core.progress import Bar, log
 from halp.data.splits import evaluation_splits
 from halp.data.store import open_store
-from halp.engine import Engine, Failure, run_shards
+from halp.engine import Failure, run_shards
 from halp.evaluation.analysis.paired_difference import Difference, paired_difference
 from halp.evaluation.evaluate_run import evaluate_run
-from halp.training import load_recipe, open_run, pretrain
-from halp.training.checkpoint import list_checkpoints
-from halp.training.recipe import Recipe
+from halp.reproduce.trainings import Training, one_core, stoppable, train, training_engine
+from halp.training import load_recipe, open_run
 from halp.training.run_folder import RunFolder
 
 
@@ -34,30 +32,24 @@ from halp.training.run_folder import RunFolder
 class SweepRun:
     """One training of a sweep, and how it is evaluated; what a worker needs."""
 
-    recipe: Recipe
-    store: str
-    folder: str
+    training: Training
     protocols: tuple[str, ...]
     splits: tuple[str, ...]
-    devices: Mapping[str, Any] = field(default_factory=dict)
 
 
 def train_and_evaluate(run: SweepRun) -> dict[str, float]:
     """What workers run: accuracies by `protocol split`; the training is resumed, or left alone where it is
     done.
     """
-    folder, store = RunFolder(Path(run.folder)), open_store(run.store)
-    if not (folder.holds_run() and "finished" in open_run(run.folder).info):
-        resume = bool(list_checkpoints(folder.checkpoints))
-        if not resume and folder.path.exists():
-            shutil.rmtree(folder.path)  # it was stopped before anything was saved
-        pretrain(run.recipe, store, run.folder, resume=resume, progress=False, **run.devices)
-    trained = open_run(run.folder)
-    store, splits, _ = evaluation_splits(store, run.splits, run.recipe.split)
-    stream = "joint" if "joint" in run.recipe.streams else run.recipe.streams[0]
-    rows = evaluate_run(
-        trained, store, protocols=run.protocols, splits=splits, stream=stream, baselines=False
-    )
+    recipe, folder = run.training.recipe, run.training.folder
+    if not (RunFolder(Path(folder)).holds_run() and "finished" in open_run(folder).info):
+        train(run.training)
+    store, splits, _ = evaluation_splits(open_store(run.training.store), run.splits, recipe.split)
+    stream = "joint" if "joint" in recipe.streams else recipe.streams[0]
+    with one_core():
+        rows = evaluate_run(
+            open_run(folder), store, protocols=run.protocols, splits=splits, stream=stream, baselines=False
+        )
     return {f"{result.protocol} {result.split}": result.accuracy for row in rows for result in row.results}
 
 
@@ -145,8 +137,9 @@ def sweep(
     folder: str | Path | None = None,
     protocols: Sequence[str] = ("knn", "linear"),
     splits: Sequence[str] = (),
-    workers: int = 1,
+    workers: int | None = None,
     engine: str | Executor | None = None,
+    accelerator: str = "auto",
     progress: bool = True,
     **devices: Any,
 ) -> Sweep:
@@ -167,14 +160,14 @@ def sweep(
         Where the runs go (default: `sweeps/RECIPE`).
     protocols, splits : sequence of str
         How runs are evaluated (splits: default as `halp evaluate` chooses).
-    workers : int
-        Trainings at a time on this machine.
+    workers : int, optional
+        Trainings at a time on this machine, each on one core (default: as many as cores; one on a GPU).
     engine : str or Executor, optional
         The address of a Dask scheduler, or an executor.
+    accelerator, **devices
+        Of every training, as `halp.pretrain` takes them.
     progress : bool
         Whether progress is shown.
-    **devices
-        Of every training, as `halp.pretrain` takes them.
 
     Returns
     -------
@@ -187,22 +180,22 @@ def sweep(
     named = dict(combinations(grid))
     runs = {
         (name, seed): SweepRun(
-            load_recipe(recipe, [*overrides, f"seed={seed}"]),
-            str(Path(store).absolute()),
-            str(home / f"{_file_name(name)}-seed{seed}"),
+            Training(
+                load_recipe(recipe, [*overrides, f"seed={seed}"]),
+                str(Path(store).absolute()),
+                str(home / f"{_file_name(name)}-seed{seed}"),
+                devices={"accelerator": accelerator, **devices},
+            ),
             tuple(protocols),
             tuple(splits),
-            devices,
         )
         for name, overrides in named.items()
         for seed in range(seeds)
     }
-    address, executor = (engine, None) if isinstance(engine, str) else (None, engine)
+    where = training_engine(workers, engine, accelerator)
     keys, found, failed = list(runs), {}, {}
-    with Bar("sweep", len(keys), shown=progress) as bar:
-        for place, result in run_shards(
-            train_and_evaluate, list(runs.values()), Engine(workers, address, executor)
-        ):
+    with stoppable(), Bar("sweep", len(keys), shown=progress) as bar:
+        for place, result in run_shards(train_and_evaluate, list(runs.values()), where):
             if isinstance(result, Failure):
                 failed[keys[place]] = result.reason
                 log.info(f"{keys[place][0]}, seed {keys[place][1]} failed: {result.reason}")
