@@ -23,9 +23,8 @@ from halp.data.store import Store
 from halp.data.synthetic import make_synthetic_store
 from halp.evaluation import Result
 from halp.features.cache import module_fingerprint
-from halp.reproduce import list_tables, prepare_sweep, reproduce
+from halp.reproduce import list_tables, prepare_sweep, reproduce, trainings
 from halp.reproduce import runner as runner_module
-from halp.reproduce import trainings
 from halp.reproduce.scales import SCALES
 from halp.reproduce.tables import TableColumn, TableRow
 from halp.training import load_recipe, open_run, pretrain

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from halp.core.errors import InputError
 from halp.core.locks import locked
+from halp.core.urls import check_local
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,6 +35,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     is left behind.
     """
     path = Path(path)
+    check_local(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # the process number keeps two writers apart; the ending stays, since some libraries choose the format by
     # it

@@ -18,6 +18,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from halp.core.errors import InputError
+from halp.core.urls import check_local
 
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
@@ -38,6 +39,7 @@ def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
 
     Raises `InUse` where somebody else holds it for longer than `wait` seconds.
     """
+    check_local(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = _acquire(path, wait)

@@ -25,6 +25,8 @@ import numpy.typing as npt
 from halp.core.errors import InputError, check_choice
 from halp.core.files import building, restore_moved_aside, write_text
 from halp.core.locks import locked_folder
+from halp.core.remote import fetched
+from halp.core.urls import check_local
 from halp.data.clip import Clip, Frames, Runs, frame_numbers, unknown
 from halp.data.splits import Indices, SplitRule, split_command, split_sizes
 from halp.data.store_check import (
@@ -209,7 +211,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     InputError
         If there is no store, or it is damaged.
     """
-    path = Path(path)
+    path = fetched(path)
     if not path.exists():
         restore_moved_aside(path)
     if not path.exists():
@@ -255,6 +257,7 @@ def _store_of_collection(path: Path) -> Path:
 
 def check_free(path: Path, overwrite: bool) -> None:
     """Refuse a place for a new store where something is that must not be replaced."""
+    check_local(path)
     is_store = (path / "store.json").exists()
     if path.exists() and not (overwrite and is_store):
         remedy = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"

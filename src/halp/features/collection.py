@@ -22,6 +22,8 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.core.files import atomic_path, read_json, write_json
+from halp.core.remote import fetched, upload_folder
+from halp.core.urls import remote_url
 from halp.data.reading import Reading
 from halp.features.cache import CachedVectors
 from halp.features.content import ROW, RecordingFiles, StoredClips
@@ -41,12 +43,12 @@ class Collection:
 
     def source(self, reading: Reading) -> Source:
         """The recordings or the store that it is of, cut as it was unless other windows are asked for."""
-        path = self.folder / self.facts["source"]
+        told = self.facts["source"]
+        path = fetched(told) if remote_url(told) else Path(os.path.normpath(self.folder / told))
         if not path.exists():
             raise InputError(
                 f"the recordings of collection '{self.folder}' are not at '{path}'; write it again"
             )
-        path = Path(os.path.normpath(path))
         asked = reading.windows
         if asked.window is not None or asked.fps is not None:
             return open_source(path, reading)
@@ -107,7 +109,7 @@ def write_collection(
     Parameters
     ----------
     folder : path
-        The collection, new or to be brought up to date.
+        The collection, new or to be brought up to date; also an address such as `s3://bucket/folder`.
     source : Source
         Embedded with `compact=True` and the cache.
     series : str
@@ -117,8 +119,8 @@ def write_collection(
     encoder : str
         Its name, for people.
     """
-    folder = Path(folder)
-    check_collection_place(folder)
+    check_collection_place(Path(folder))
+    url, folder = remote_url(folder), fetched(folder, may_be_absent=True)
     if not source.shards:
         raise InputError(
             "a collection is written from the cache; set HALP_CACHE to a folder that can be written"
@@ -132,7 +134,7 @@ def write_collection(
             "content": source.content.digest(),
             "features": int(source.shards[0].entry.vectors.shape[1]),
             "rows": len(source),
-            "source": os.path.relpath(Path(source.name).resolve(), folder.resolve()),
+            "source": source.origin or os.path.relpath(Path(source.name).resolve(), folder.resolve()),
             "store": isinstance(source.content, StoredClips),
             "topology": source.topology.name,
             "class_names": list(source.class_names),
@@ -146,16 +148,20 @@ def write_collection(
                 path.unlink()
     except OSError as error:
         raise InputError(f"collection '{folder}' cannot be written ({error}); choose another path") from error
+    if url is not None and not url.startswith("file:"):
+        upload_folder(folder, url, last=MANIFEST)
     return Collection(folder, facts)
 
 
 def check_collection_place(folder: Path) -> None:
     """Refuse a place where something else is."""
-    free = not folder.exists() or (
-        folder.is_dir() and ((folder / MANIFEST).exists() or not any(folder.iterdir()))
+    there = fetched(folder, may_be_absent=True)
+    free = not there.exists() or (
+        there.is_dir() and ((there / MANIFEST).exists() or not any(there.iterdir()))
     )
     if not free:
-        raise InputError(f"'{folder}' exists and is not a collection; choose another path")
+        name = remote_url(folder) or folder
+        raise InputError(f"'{name}' exists and is not a collection; choose another path")
 
 
 def _write_shard(folder: Path, part: Part, source: Source) -> str:

@@ -23,6 +23,8 @@ from typing_extensions import Unpack
 from halp.core.errors import InputError
 from halp.core.files import write_csv
 from halp.core.progress import Bar, log
+from halp.core.remote import fetched
+from halp.core.urls import remote_url
 from halp.data.clip import Clip, Dropped
 from halp.data.ingest.pipeline import is_store, nothing_usable, plan_reading
 from halp.data.readers import ChoosesDimensions
@@ -93,6 +95,7 @@ class Source(RowColumns):
         self.content, self.cutting, self.name, self.tags = content, cutting, name, tags
         self.topology, self.applied = content.topology, content.applied
         self.engine, self._left_out_file = engine or Engine(), left_out_file
+        self.origin: str | None = None  # the address that it was fetched from
         self.recorded: SourceIndex | None = None
         self.collection: Any = None  # that keeps its vectors, if it was opened by one
         self.shards: list[Any] = []  # that its vectors were found in
@@ -102,7 +105,9 @@ class Source(RowColumns):
         self._classes: tuple[str, ...] | None = None  # of labels that were given to rows one by one
 
     def _like(self, content: Recordings, cutting: WindowSettings, tags: Tags = (None, None)) -> Source:
-        return Source(content, cutting, self.name, tags, self.engine, self._left_out_file)
+        other = Source(content, cutting, self.name, tags, self.engine, self._left_out_file)
+        other.origin = self.origin
+        return other
 
     def part(self, content: Recordings) -> Source:
         """A shard of this source, to be read and embedded by itself, in another process perhaps."""
@@ -394,7 +399,8 @@ def open_source(
     Parameters
     ----------
     source : Store, path, array, sequence of arrays or Source
-        A store, a file or folder of recordings of any format, or arrays `(T, V, C)` or `(T, P, V, C)`; zeros
+        A store, a file or folder of recordings of any format (also at an address such as `s3://bucket/folder`,
+        which is fetched into the cache), or arrays `(T, V, C)` or `(T, P, V, C)`; zeros
         (or NaN, in arrays) stand for joints and persons that are not seen.
     reading, **keywords
         How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format,
@@ -421,6 +427,10 @@ def open_source(
     cutting, topology, options = reading.windows, reading.topology, reading.settings
     if isinstance(source, Source):
         return source.cut(*astuple(cutting)) if reading.window or reading.fps else source
+    if (url := remote_url(source)) is not None:
+        opened = open_source(fetched(source), reading)
+        opened.origin = url
+        return opened
     tags = (None if reading.labels is None else Path(reading.labels), reading.pattern)
     if isinstance(source, (str, os.PathLike)) and (Path(source) / MANIFEST).is_file():
         from halp.features.collection import open_collection

@@ -33,6 +33,7 @@ from halp.core.dropout import StepDropout, begin_step, dropouts, replace_dropout
 from halp.core.errors import Diverged, InputError, Interrupted
 from halp.core.progress import Bar, log
 from halp.core.sampling import epoch_batches, generator
+from halp.core.urls import check_local
 from halp.data.store import Store, open_store
 from halp.methods import Method, StepContext, StepOutput
 from halp.methods.queue import KeyQueue
@@ -121,6 +122,7 @@ def pretrain(
     ...     halp.open_run(run.path).encoder().frames
     8
     """
+    check_local(path)
     reuse_memory()
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(os.fspath(recipe))
     clips = store if isinstance(store, Store) else open_store(store)

@@ -19,6 +19,8 @@ from typing_extensions import Unpack
 from halp.core.errors import InputError, Interrupted
 from halp.core.job_parts import NotAllThere, PartDone, in_job_array
 from halp.core.progress import Bar
+from halp.core.remote import fetched
+from halp.core.urls import check_local
 from halp.data.clip import NOBODY, Clip, Dropped
 from halp.data.ingest.parts import Parts
 from halp.data.ingest.pipeline import Outcome, Pipeline, nothing_usable, plan_reading
@@ -86,7 +88,8 @@ def prepare(
         Where nothing can be read, or a setting does not fit; nothing is written then.
     """
     began = time.monotonic()
-    source = Path(source)
+    check_local(store)
+    source = fetched(source)
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
     reading = combine(reading, keywords)
