@@ -11,6 +11,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -271,10 +272,15 @@ class Apart:
         self.process.communicate("")
 
     def __call__(self) -> int:
-        """Take a step; most memory held so far beyond what was there before the first, in bytes."""
+        """Take a step; most memory held so far beyond what was there before the first, in bytes.
+
+        `seconds` is the processor time that the step took.
+        """
         self.process.stdin.write("step\n")
         self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        memory, seconds = self.process.stdout.readline().split()
+        self.seconds = float(seconds)
+        return int(memory)
 
 
 def _take_steps(kind: str, size: int) -> None:
@@ -289,8 +295,9 @@ def _take_steps(kind: str, size: int) -> None:
     step = kinds[kind](size)
     before = memory_peak()
     for _ in sys.stdin:
+        began = time.process_time()
         step()
-        sys.stdout.write(f"{memory_peak() - before}\n")
+        sys.stdout.write(f"{memory_peak() - before} {time.process_time() - began}\n")
         sys.stdout.flush()
 
 

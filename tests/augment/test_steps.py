@@ -12,6 +12,7 @@ from halp.augment import ClipPool, ViewMaker, ViewSettings, ViewShape, build_pol
 from halp.augment.base import AUGMENTATIONS
 from halp.augment.policy import random_views
 from halp.core.errors import InputError
+from halp.core.distributed import rank_rows
 from halp.core.sampling import generator
 from halp.skeleton import KINECT_V1, KINECT_V2
 
@@ -229,6 +230,37 @@ def test_rows_of_a_batch_are_those_of_the_whole(policy: list[object] | None) -> 
     whole, part = maker.make(torch.arange(5), 4, 2), maker.make(torch.arange(5), 4, 2, slice(1, 4))
     for view in ("query", "key", "third"):
         torch.testing.assert_close(part[view], whole[view][1:4])
+
+
+@pytest.mark.parametrize("policy", [None, ["crop-resize", {"name": "noise", "probability": 0.5}, "mirror"]])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 11])
+def test_large_batches_are_drawn_in_blocks_by_each_rank_its_own(
+    policy: list[object] | None, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = build_views({"frames": 8} if policy is None else {"frames": 8, "augmentations": policy})
+    given = (settings, {"query": None, "key": None}, KINECT_V2, pool(), 1)
+    batch, block = torch.arange(11) % 5, 4
+    maker = ViewMaker(*given, block)
+    whole = maker.make(batch, 4, 2)
+    drawn: set[object] = set()
+
+    def counted(seed: int, purpose: str, *moment: int) -> torch.Generator:
+        drawn.add(moment[2:])
+        return generator(seed, purpose, *moment)
+
+    monkeypatch.setattr("halp.augment.policy.generator", counted)
+    for rank in range(ranks):
+        drawn.clear()
+        rows = rank_rows(len(batch), rank, ranks)
+        part = maker.make(batch, 4, 2, rows)
+        for view in ("query", "key"):
+            torch.testing.assert_close(part[view], whole[view][rows], atol=0, rtol=0)
+        assert drawn == {(number,) for number in range(rows.start // block, (rows.stop - 1) // block + 1)}
+    small = batch[:block]  # batches of at most a block, and without blocks all, are drawn as one
+    for left, right, clips in ((ViewMaker(*given, 4), ViewMaker(*given), small), (maker, maker, batch)):
+        one, other = left.make(clips, 4, 2), right.make(clips, 4, 2)
+        assert torch.equal(one["query"], other["query"])
+    assert not torch.equal(ViewMaker(*given).make(batch, 4, 2)["query"], whole["query"])
 
 
 def test_the_papers_augmentation_is_drawn_for_all_common_views_in_one_sequence() -> None:

@@ -239,7 +239,7 @@ def test_cost_of_a_sweep_is_that_of_its_devices(tmp_path: Path, monkeypatch: pyt
         "cost", scale="tiny", out=tmp_path, progress=False, precision="bf16-mixed", devices=2
     )
     prepared.runner.cost(next(iter(prepared.schedule.jobs.values())))
-    assert seen == [{"precision": "bf16-mixed", "devices": 2}]
+    assert seen == [{"accelerator": "auto", "precision": "bf16-mixed", "devices": 2}]
 
 
 def test_cost_is_relative_to_the_baseline_on_the_same_store(tmp_path: Path) -> None:

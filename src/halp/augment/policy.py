@@ -147,6 +147,9 @@ def build_views(data: Any, prefix: str = "views.") -> ViewSettings:
     return dataclasses.replace(build_settings(ViewSettings, given, prefix), augmentations=policy, named=named)
 
 
+Moment = tuple[int, ...]  # epoch, step and, in a batch that is drawn in blocks, the number of the block
+
+
 class ViewMaker:
     """Makes the named views of batches of clips."""
 
@@ -157,8 +160,12 @@ class ViewMaker:
         topology: Topology,
         pool: ClipPool,
         seed: int,
+        block: int = 0,
     ) -> None:
-        self.frames, self.pool, self.seed = settings.frames, pool, seed
+        """Draws are made for `block` clips of a batch at a time, so that a rank of many draws little more than
+        its share; 0: for the whole batch.
+        """
+        self.frames, self.pool, self.seed, self.block = settings.frames, pool, seed, block
         self.common = [view for view, policy in settings.policies(views).items() if policy is None]
         named = {view: policy for view, policy in settings.policies(views).items() if policy is not None}
         self.policies = {view: _build(policy, topology) for view, policy in named.items()}
@@ -166,46 +173,56 @@ class ViewMaker:
         self.order = list(views)
 
     def make(self, clips: Tensor, epoch: int, step: int, rows: slice = slice(None)) -> dict[str, Tensor]:
-        """`{view: (B, frames, P, V, C)}` of these rows of a batch; the draws are those of the whole batch."""
-        by_view = self._common_views(clips, epoch, step, rows)
+        """`{view: (B, frames, P, V, C)}` of these rows of a batch; the draws are those of the whole batch, or
+        of each block in a larger one.
+        """
+        if not 0 < self.block < len(clips):
+            return self._make(clips, (epoch, step), rows)
+        start, stop, _ = rows.indices(len(clips))
+        parts = []
+        for number, first in enumerate(range(0, len(clips), self.block)):
+            block = clips[first : first + self.block]
+            if start < first + len(block) and stop > first:
+                mine = slice(max(start - first, 0), min(stop - first, len(block)))
+                parts.append(self._make(block, (epoch, step, number), mine))
+        return {view: torch.cat([part[view] for part in parts]) for view in self.order}
+
+    def _make(self, clips: Tensor, moment: Moment, rows: slice) -> dict[str, Tensor]:
+        by_view = self._common_views(clips, moment, rows)
         for view, policy in self.policies.items():
-            by_view[view] = self._view(view, policy, clips, epoch, step, rows)
+            by_view[view] = self._view(view, policy, clips, moment, rows)
         return {view: by_view[view] for view in self.order}
 
-    def _common_views(self, clips: Tensor, epoch: int, step: int, rows: slice) -> dict[str, Tensor]:
+    def _common_views(self, clips: Tensor, moment: Moment, rows: slice) -> dict[str, Tensor]:
         (first, sampler), *_ = self.common_policy
         if not self.common or first.name != PAPER:
-            return {
-                view: self._view(view, self.common_policy, clips, epoch, step, rows) for view in self.common
-            }
+            return {view: self._view(view, self.common_policy, clips, moment, rows) for view in self.common}
         # the paper's augmentation of all views is drawn in one sequence and made in one pass
         number, count = len(self.common), len(clips)
-        draws = generator(self.seed, "views", epoch, step)
+        draws = generator(self.seed, "views", *moment)
         mine = torch.arange(count)[rows]
         only = torch.cat([mine + count * view for view in range(number)])
         views = random_views(self.pool, clips.repeat(number), sampler, draws, self.frames, only)
         return {
-            view: self._apply(view, self.common_policy[1:], part, count, epoch, step, rows)
+            view: self._apply(view, self.common_policy[1:], part, count, moment, rows)
             for view, part in zip(self.common, views.chunk(number))
         }
 
     def _view(
-        self, view: str, policy: list[tuple[Step, Any]], clips: Tensor, epoch: int, step: int, rows: slice
+        self, view: str, policy: list[tuple[Step, Any]], clips: Tensor, moment: Moment, rows: slice
     ) -> Tensor:
         if policy and policy[0][0].samples:
             (first, sampler), *policy = policy
             lengths = self.pool.lengths[clips.to(self.pool.lengths.device)]
             joints, dimensions = self.pool.frames.shape[2:]
-            drawn = sampler.draw(
-                lengths, joints, dimensions, self._generator(view, first.name, 0, epoch, step)
-            )
+            drawn = sampler.draw(lengths, joints, dimensions, self._generator(view, first.name, 0, moment))
             cut = sampler.make(
                 self.pool, clips[rows], {name: value[rows] for name, value in drawn.items()}, self.frames
             )
         else:
             lengths = self.pool.lengths[clips[rows].to(self.pool.lengths.device)]
             cut = self.pool.cut(clips[rows], torch.zeros_like(lengths), lengths, self.frames)
-        return self._apply(view, policy, cut, len(clips), epoch, step, rows)
+        return self._apply(view, policy, cut, len(clips), moment, rows)
 
     def _apply(
         self,
@@ -213,15 +230,14 @@ class ViewMaker:
         policy: Sequence[tuple[Step, Any]],
         clips: Tensor,
         count: int,
-        epoch: int,
-        step: int,
+        moment: Moment,
         rows: slice,
     ) -> Tensor:
         shape = ViewShape(count, *clips.shape[1:])
         seen: dict[str, int] = {}
         for entry, augmentation in policy:
             number = seen[entry.name] = seen.get(entry.name, -1) + 1
-            draws = self._generator(view, entry.name, number, epoch, step)
+            draws = self._generator(view, entry.name, number, moment)
             hit = torch.rand(count, generator=draws)[rows] < entry.probability
             drawn: Drawn = {name: value[rows] for name, value in augmentation.draw(shape, draws).items()}
             if bool(hit.all()):
@@ -233,9 +249,9 @@ class ViewMaker:
                 )
         return clips
 
-    def _generator(self, view: str, name: str, number: int, epoch: int, step: int) -> torch.Generator:
+    def _generator(self, view: str, name: str, number: int, moment: Moment) -> torch.Generator:
         purpose = f"views/{view}/{name}" + (f"#{number}" if number else "")
-        return generator(self.seed, purpose, epoch, step)
+        return generator(self.seed, purpose, *moment)
 
 
 def random_views(

@@ -188,7 +188,8 @@ def set_up(learner: Learner, fabric: Fabric, compile_model: bool) -> Engine:
     """Move everything to the device and prepare it for several processes."""
     recipe, method = learner.recipe, learner.method
     pool = make_pool(learner.store, fabric)
-    views = ViewMaker(recipe.views, method.views, learner.store.topology, pool, recipe.seed)
+    topology, block = learner.store.topology, recipe.draw_block
+    views = ViewMaker(recipe.views, method.views, topology, pool, recipe.seed, block)
     replace_dropout(method)
     synchronise_batch_norm(method, fabric.device)
     dropped = list(dropouts(method))

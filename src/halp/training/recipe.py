@@ -69,6 +69,8 @@ class Recipe:
     batch_size: int = 64
     normalisation: tuple[str, ...] = ()  # steps that the store should have been prepared with; none: any
     dropout_draws: str = "rows"  # batch: as earlier versions drew masks
+    # views of larger batches are drawn in blocks of this many clips, by each rank its own; 0: whole batches
+    draw_block: int = 4096
     fit_queue: bool = False  # a queue with more room than there are clips is cut to their number
     views: ViewSettings = field(default_factory=ViewSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
@@ -84,6 +86,8 @@ class Recipe:
             raise InputError(f"epochs = {self.epochs} must be at least 1")
         if self.batch_size < 2:
             raise InputError(f"batch_size = {self.batch_size} must be at least 2")
+        if self.draw_block < 0:
+            raise InputError(f"draw_block = {self.draw_block} must not be negative; 0 draws whole batches")
         check_choice("dropout_draws", self.dropout_draws, DRAWS)
         method = METHODS[self.method]
         terms = self._checked_terms(method)
