@@ -11,8 +11,8 @@ import torch
 from halp.augment import ClipPool, ViewMaker, ViewSettings, ViewShape, build_policy, build_views
 from halp.augment.base import AUGMENTATIONS
 from halp.augment.policy import random_views
-from halp.core.errors import InputError
 from halp.core.distributed import rank_rows
+from halp.core.errors import InputError
 from halp.core.sampling import generator
 from halp.skeleton import KINECT_V1, KINECT_V2
 
