@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 from halp.core.errors import InputError
 
@@ -14,6 +13,7 @@ _URL = re.compile(r"([a-z][a-z0-9+]+):/{1,3}(?!/)(.*)", re.DOTALL)
 def remote_url(path: object) -> str | None:
     """The address that a path is, None for paths of this machine; `Path` has made one slash of two.
 
+    >>> from pathlib import Path
     >>> remote_url("s3://bucket/a"), remote_url(Path("s3://bucket/a")), remote_url("C:/a"), remote_url("a/b")
     ('s3://bucket/a', 's3://bucket/a', None, None)
     >>> remote_url(Path("file:///data/a"))
@@ -25,7 +25,7 @@ def remote_url(path: object) -> str | None:
     return f"{match[1]}://{'/' if match[1] == 'file' else ''}{match[2]}".rstrip("/")
 
 
-def check_local(path: str | Path) -> None:
+def check_local(path: str | os.PathLike[str]) -> None:
     """Refuse to write where a path is an address."""
     if (url := remote_url(path)) is not None:
         raise InputError(

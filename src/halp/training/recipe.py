@@ -70,7 +70,7 @@ class Recipe:
     normalisation: tuple[str, ...] = ()  # steps that the store should have been prepared with; none: any
     dropout_draws: str = "rows"  # batch: as earlier versions drew masks
     # views of larger batches are drawn in blocks of this many clips, by each rank its own; 0: whole batches
-    draw_block: int = 4096
+    draw_block: int = 512
     fit_queue: bool = False  # a queue with more room than there are clips is cut to their number
     views: ViewSettings = field(default_factory=ViewSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
