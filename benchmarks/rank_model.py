@@ -1,7 +1,7 @@
 """How long a training step takes on 1 to 1,024 ranks: a formula, and its check against local processes whose
 collective operations are slowed down.
 
-`python -m benchmarks.rank_model` prints the table; `… check 2 4 8` starts so many gloo processes, and writes
+`python -m benchmarks.rank_model` prints the table; `… check 2 4 8` starts 2, 4 and 8 gloo processes, and writes
 `results/rank-model.json`.
 
 A step of `n` ranks is the longest of its parts in a row: drawing and loss of the whole batch, the encoders on
@@ -31,7 +31,7 @@ from rich.table import Table
 from benchmarks.harness import RESULTS
 
 RANKS = (1, 2, 8, 64, 256, 1024)
-EPOCHS, LATENCY = 3, 0.3  # the last epoch is slowed down by so many seconds an operation
+EPOCHS, LATENCY = 3, 0.3  # seconds by which each operation of the last epoch is delayed
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def table(model: Model, machine: Machine) -> Table:
 
 
 def check(ranks: int) -> dict[str, Any]:
-    """Train a tiny model on so many local processes, first as it is and then with slow operations.
+    """Train a tiny model on several local processes, first as it is and then with slow operations.
 
     The formula says how many operations a step waits for; the time that the slow epoch takes longer, over the
     latency, is how many it did wait for.

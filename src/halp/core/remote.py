@@ -36,7 +36,7 @@ def fetched(path: str | os.PathLike[str], *, may_be_absent: bool = False) -> Pat
     path : path
         A path or an address.
     may_be_absent : bool
-        Return the place also where there is nothing yet, for something that is about to be written.
+        Return the place also if there is nothing yet, for something that is about to be written.
     """
     url = remote_url(path)
     if url is None:
