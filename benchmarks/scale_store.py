@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.data.clip import Clip
 from halp.data.normalise import normalise
 from halp.data.splits import Split
 from halp.data.store import StoreWriter
@@ -55,14 +54,25 @@ def make_store(path: Path, count: int) -> None:
     with writer:
         for first in range(0, count, BLOCK):
             numbers = np.arange(first, min(first + BLOCK, count))
-            for number, frames in zip(numbers.tolist(), warped(numbers)):
-                writer.add(_clip(number, frames, int(labels[number % len(labels)])))
+            _append(writer, warped(numbers), numbers, labels[numbers % len(labels)])
 
 
-def _clip(number: int, frames: Any, label: int) -> Clip:
-    name = f"p{number % 997:03}/c{number:07}"
-    extra: dict[str, int | float | str] = {"recording": name, "start": 0.0, "end": FRAMES / 30, "fps": 30.0}
-    return Clip(frames, name, label, number % SUBJECTS, 1 + number % 3, extra)
+def _append(
+    writer: StoreWriter, frames: npt.NDArray[np.float32], numbers: npt.NDArray[np.int64], labels: Any
+) -> None:
+    """What `StoreWriter.add` does clip by clip, for many clips of one length."""
+    count, data = len(numbers), frames.tobytes()
+    writer._file.write(data)
+    writer._hash.update(data)
+    writer._total += count * FRAMES
+    names = [f"p{number % 997:03}/c{number:07}" for number in numbers.tolist()]
+    columns = {
+        "name": names, "length": [FRAMES] * count, "label": labels.tolist(),
+        "subject": (numbers % SUBJECTS).tolist(), "camera": (1 + numbers % 3).tolist(), "recording": names,
+        "start": [0.0] * count, "end": [FRAMES / 30] * count, "fps": [30.0] * count,
+    }  # fmt: skip
+    for column, values in columns.items():
+        writer._columns.setdefault(column, []).extend(values)
 
 
 if __name__ == "__main__":

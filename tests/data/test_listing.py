@@ -4,10 +4,12 @@ own.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from clip_samples import as_json_store
 
 import halp
 from halp.augment import ClipPool
@@ -69,6 +71,26 @@ def test_a_listing_may_list_listings_old_and_new(pair: tuple[Store, Store, Path]
     assert len(open_store(folder / "nested")) == 144
     np.testing.assert_array_equal(nested.clip(100), open_store(folder / "three").clip(4))
     assert nested.names[0] == f"listed/{listed.names[0]}"
+
+
+def test_stores_with_an_index_in_json_and_in_parquet_are_listed_and_copied_together(
+    pair: tuple[Store, Store, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    for name in ("one", "two"):
+        shutil.copytree(pair[2] / name, tmp_path / name)
+    as_json_store(tmp_path / "one")
+    for name, link in (("listed", True), ("copied", False)):
+        mixed = merge([tmp_path / "one", tmp_path / "two"], tmp_path / name, link=link, progress=False)
+        assert mixed.names.tolist() == pair[0].names.tolist()
+        np.testing.assert_array_equal(np.asarray(mixed.frames), pair[0].frames)
+    hits, wanted = (
+        halp.search(
+            "halp-base", "one/" + str(open_store(tmp_path / "one").names[0]), store, k=5, progress=False
+        )
+        for store in (tmp_path / "listed", pair[0])
+    )
+    assert [hit.to_json() for hit in hits] == [hit.to_json() for hit in wanted]
 
 
 def test_what_changed_after_it_was_listed_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import halp
 from halp.cli import main
@@ -16,7 +17,6 @@ from halp.core.errors import InputError
 from halp.data.store import Store, open_store
 from halp.features import embed as embedding
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 OPTIONS = ("--option", "topology=kinect-v2")
 
 
@@ -116,3 +116,30 @@ def test_what_is_not_a_collection_or_damaged_is_one_sentence(files: Path, tmp_pa
     next((tmp_path / "all" / "vectors").iterdir()).write_bytes(b"")
     with pytest.raises(InputError, match="is damaged: shard"):
         halp.search("halp-base", "a/0", tmp_path / "all", progress=False)
+
+
+def test_another_encoder_in_the_same_folder_replaces_the_vectors(files: Path, tmp_path: Path) -> None:
+    vectors = {}
+    for name in ("halp-base", "halp-base-adapted"):
+        encoder = halp.load_encoder("halp-base")
+        if name != "halp-base":
+            with torch.no_grad():
+                next(iter(encoder.parameters())).mul_(1.5)
+        reading = halp.Reading(options={"topology": "kinect-v2"})
+        source = halp.open_source(files, reading)
+        table = embedding.embed_table(encoder, source, compact=True, progress=False)
+        embedding.write_embedded(tmp_path / "all", encoder, source, reading, name)
+        kept = embedding.embed_table(encoder, tmp_path / "all", compact=True, progress=False)
+        np.testing.assert_allclose(kept.vectors, table.vectors, rtol=2e-3, atol=1e-3)
+        vectors[name] = np.asarray(table.vectors)
+    assert not np.allclose(*vectors.values(), rtol=1e-2)
+
+
+def test_duckdb_reads_rows_of_a_collection_and_of_a_store(files: Path, tmp_path: Path, store: Store) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    main(["embed", "halp-base", str(files), str(tmp_path / "all"), *OPTIONS])
+    rows = duckdb.read_parquet(str(tmp_path / "all" / "shards" / "*.parquet"))
+    assert rows.aggregate("label, count(*)", "label").order("label").fetchall() == [("a", 5), ("b", 5)]
+    clips = duckdb.read_parquet(str(store.path / "index.parquet"))
+    frames = {int(label): int(store.lengths[store.labels == label].sum()) for label in store.labels}
+    assert clips.aggregate("label, sum(length)", "label").order("label").fetchall() == sorted(frames.items())

@@ -25,7 +25,6 @@ from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table, ready_clips
 from halp.features.table import write_vectors
 from halp.tasks import search as searching
-from halp.tasks.index import build_index, open_index, recall_of, search_exactly, search_index
 from halp.tasks.search import search
 
 
@@ -102,45 +101,6 @@ def test_vectors_are_computed_once_and_again_for_other_weights_or_windows(
     with pytest.raises(AssertionError, match="computed again"):
         embed_table(other, store, progress=False)
     assert not list(cache.rglob(".*")), "nothing unfinished is left behind"
-
-
-@pytest.mark.heavy
-def test_index_is_measured_kept_and_reused(tmp_path: Path) -> None:
-    pytest.importorskip("faiss", reason="faiss is not installed")
-    draw = np.random.default_rng(0)
-    centres = draw.normal(size=(40, 24))
-    vectors = (centres[draw.integers(0, 40, 4000)] + 0.5 * draw.normal(size=(4000, 24))).astype(np.float32)
-    built = build_index(tmp_path, vectors, progress=False)
-    assert built.facts.recall >= 0.99
-    opened = open_index(tmp_path, vectors)
-    assert opened is not None
-    assert (opened.facts.recall, opened.facts.sha256) == (built.facts.recall, built.facts.sha256)
-    queries = vectors[::400] + 0.1
-    exact, similarity = search_exactly(vectors, queries, 10)
-    found, approximate = opened.search(queries, 10)
-    assert recall_of(found, exact) >= 0.99
-    same = found == exact
-    np.testing.assert_allclose(approximate[same], similarity[same], atol=1e-6)
-    assert open_index(tmp_path, vectors[1:]) is None, "it is of other vectors"
-    content = bytearray((tmp_path / "index.faiss").read_bytes())
-    content[len(content) // 2] ^= 1
-    (tmp_path / "index.faiss").write_bytes(content)
-    assert open_index(tmp_path, vectors) is None
-    again, _, facts = search_index(tmp_path, vectors, queries, 10, progress=False)
-    assert facts.recall >= 0.99
-    assert recall_of(again, exact) >= 0.99
-
-
-@pytest.mark.heavy
-def test_an_index_is_widened_until_it_finds_what_exact_search_finds(tmp_path: Path) -> None:
-    """Vectors without any clusters are the worst case for inverted lists."""
-    pytest.importorskip("faiss", reason="faiss is not installed")
-    vectors = np.random.default_rng(0).normal(size=(8000, 32)).astype(np.float32)
-    index = build_index(tmp_path, vectors, progress=False)
-    assert index.facts.probes > 16
-    assert index.facts.recall >= 0.99
-    everything, _ = index.search(vectors[:2], 8000)
-    assert [sorted(rows) for rows in everything.tolist()] == [list(range(8000))] * 2
 
 
 @pytest.mark.heavy

@@ -67,7 +67,9 @@ class Collection:
             warnings.warn(sentence, stacklevel=4)
             return None
         places = item_places(source.content)
-        return join_parts(source, [self._part(name, places) for name in self.facts["shards"]], {})
+        return join_parts(
+            source, [self._part(name, places) for name in self.facts["shards"]], {}, self.folder / "index"
+        )
 
     def _part(self, name: str, places: Mapping[str, int]) -> Part:
         from pyarrow import parquet
@@ -126,7 +128,7 @@ def write_collection(
             "a collection is written from the cache; set HALP_CACHE to a folder that can be written"
         )
     try:
-        names = [_write_shard(folder, part, source) for part in source.shards]
+        names = [_write_shard(folder, part, source, series) for part in source.shards]
         facts = {
             "format": FORMAT,
             "encoder": encoder,
@@ -164,13 +166,13 @@ def check_collection_place(folder: Path) -> None:
         raise InputError(f"'{name}' exists and is not a collection; choose another path")
 
 
-def _write_shard(folder: Path, part: Part, source: Source) -> str:
-    """Rows and vectors of what is left of a shard in two files, whose name is made of its content."""
+def _write_shard(folder: Path, part: Part, source: Source, series: str) -> str:
+    """Rows and vectors of what is left of a shard in two files, whose name is made of content and encoder."""
     entry = part.entry
     if entry is None:
         raise InputError(f"a shard of '{source.name}' could not be computed; run the command again")
     items = [item if number >= 0 else "" for item, number in zip(part.items, part.numbers.tolist())]
-    name = hashlib.sha256(json.dumps([part.key, items]).encode()).hexdigest()[:32]
+    name = hashlib.sha256(json.dumps([series, part.key, items]).encode()).hexdigest()[:32]
     if (folder / "shards" / f"{name}.parquet").exists():
         return name
     import pyarrow as arrow

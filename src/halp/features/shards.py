@@ -33,7 +33,7 @@ from halp.engine import Engine, Failure, run_shards
 from halp.features.cache import CachedVectors, FeatureCache, open_entry
 from halp.features.content import ROW, RecordingFiles, SourceIndex, StoredClips
 from halp.features.source import Source, edges
-from halp.features.table import join_vectors
+from halp.features.table import ShardRows, join_vectors
 
 CLIPS = 2048  # of a store in a shard
 FEW = 4  # shards; fewer are computed in this process
@@ -174,7 +174,8 @@ def embed_shards(
         return None
     _keep_plan(source, folder, [part.key for part in parts if part.entry is not None])
     source.shards = parts
-    return join_parts(source, parts, dead), folder / _table_name(parts)
+    home = _plan_file(source, folder, "index")
+    return join_parts(source, parts, dead, home), folder / _table_name(parts)
 
 
 def _writable(folder: Path) -> bool:
@@ -257,9 +258,9 @@ def _opened(part: Part, folder: Path, width: int, *, verify: bool = False) -> Pa
     return replace(part, entry=open_entry(folder / part.key, width, verify=verify))
 
 
-def _plan_file(source: Source, folder: Path) -> Path:
+def _plan_file(source: Source, folder: Path, kind: str = "plan.json") -> Path:
     name = hashlib.sha256(os.path.realpath(source.name).encode()).hexdigest()[:16]
-    return folder / f"plan-{name}.json"
+    return folder / f"{name}-{kind}"
 
 
 def _plan(source: Source, folder: Path) -> list[str]:
@@ -293,14 +294,17 @@ def _serves(entry: CachedVectors, numbers: npt.NDArray[np.int64]) -> bool:
     )
 
 
-def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) -> Any:
-    """The vectors of all shards as one; the source learns the rows of all, in the order of its items."""
+def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure], home: Path) -> Any:
+    """The vectors of all shards as one; the source learns the rows of all, in the order of its items.
+
+    `home` is a folder for what is derived from the vectors and kept as shards come and go.
+    """
     files = source.content
     left_out: list[tuple[int, Dropped]] = []
     pieces: list[_Piece] = []
     for part in parts:
         if part.entry is not None:
-            pieces.append(_Piece(part.entry, part.numbers, files.class_names))
+            pieces.append(_Piece(part.key, part.entry, part.numbers, files.class_names))
         else:
             for number in part.numbers.tolist():
                 name = (
@@ -344,7 +348,8 @@ def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) 
             notes,
         )
     )
-    return join_vectors([piece.vectors for piece in pieces] or [np.zeros((0, 1), dtype=np.float32)], order)
+    vectors = [piece.vectors for piece in pieces] or [np.zeros((0, 1), dtype=np.float32)]
+    return join_vectors(vectors, order, [piece.shard for piece in pieces], home)
 
 
 def _ascending(values: Any) -> bool:
@@ -355,7 +360,7 @@ class _Piece:
     """What is kept of a shard, with the source's numbers of its items; items that are gone are left out."""
 
     def __init__(
-        self, entry: CachedVectors, numbers: npt.NDArray[np.int64], class_names: Sequence[str]
+        self, key: str, entry: CachedVectors, numbers: npt.NDArray[np.int64], class_names: Sequence[str]
     ) -> None:
         facts, rows = entry.facts, entry.arrays["rows"].astype(ROW)
         begins = np.concatenate([[0], edges(rows)])[: len(rows)]
@@ -375,6 +380,7 @@ class _Piece:
             new = np.array([*(place.get(name, -1) for name in facts["class_names"]), -1])
             rows["label"] = new[rows["label"]]
         there = rows["item"] >= 0
+        self.shard = ShardRows(key, np.flatnonzero(there), len(rows))
         self.rows, self.vectors = (
             (rows, entry.vectors) if there.all() else (rows[there], entry.vectors[there])
         )

@@ -8,11 +8,11 @@ import csv
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -139,6 +139,14 @@ class FeatureTable(RowColumns):
         return Events([self.event(row) for row in range(len(self))])
 
 
+class ShardRows(NamedTuple):
+    """Which rows of a shard are there: its key, their numbers, and how many it has in all."""
+
+    key: str
+    numbers: npt.NDArray[np.int64]
+    size: int
+
+
 class ShardedVectors:
     """Vectors `(N, F)` of several mapped arrays, in any order, of which only what is asked for is read.
 
@@ -149,8 +157,15 @@ class ShardedVectors:
     ((4, 2), [[1.0, 0.0], [0.0, 1.0]], [[5.0, 0.0]])
     """
 
-    def __init__(self, parts: Sequence[npt.NDArray[Any]], order: npt.NDArray[np.int64] | None = None) -> None:
-        self.parts, self._order = list(parts), order
+    def __init__(
+        self,
+        parts: Sequence[npt.NDArray[Any]],
+        order: npt.NDArray[np.int64] | None = None,
+        shards: Sequence[ShardRows] = (),
+        home: Path | None = None,
+    ) -> None:
+        self.parts, self._order, self._shards = list(parts), order, shards
+        self.home = home  # a folder for what is derived from these shards and is kept as they change
         self._begins = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
         rows = int(self._begins[-1]) if order is None else len(order)
         self.shape, self.dtype, self.ndim = (rows, self.parts[0].shape[1]), np.dtype(np.float32), 2
@@ -161,12 +176,23 @@ class ShardedVectors:
     def __getitem__(self, rows: Any) -> npt.NDArray[np.float32]:
         places = np.arange(len(self))[rows] if self._order is None else self._order[rows]
         flat = np.ravel(places)
-        part = np.searchsorted(self._begins, flat, side="right") - 1
+        order = None if bool((np.diff(flat) >= 0).all()) else np.argsort(flat, kind="stable")
+        sorted_places = flat if order is None else flat[order]
+        bounds = np.searchsorted(sorted_places, self._begins)
         found = np.empty((len(flat), self.shape[1]), dtype=np.float32)
-        for number in np.unique(part):
-            here = part == number
-            found[here] = self.parts[number][flat[here] - self._begins[number]]
+        for number in np.flatnonzero(np.diff(bounds)):
+            here = slice(int(bounds[number]), int(bounds[number + 1]))
+            values = self.parts[number][sorted_places[here] - self._begins[number]]
+            found[here if order is None else order[here]] = values
         return found.reshape(*np.shape(places), self.shape[1])
+
+    def pieces(self) -> Iterator[tuple[str, Any, npt.NDArray[np.int64], npt.NDArray[np.int64], int]]:
+        """Of every shard its key, its vectors, their numbers in it, their rows here, and its size."""
+        rows = np.arange(len(self))
+        if self._order is not None:
+            rows[self._order] = np.arange(len(self))
+        for part, shard, first in zip(self.parts, self._shards, self._begins.tolist()):
+            yield shard.key, part, shard.numbers, rows[first : first + len(part)], shard.size
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return self[:].astype(dtype or np.float32, copy=False)
@@ -189,13 +215,18 @@ class ChosenRows:
 _IN_MEMORY = 256 << 20  # bytes
 
 
-def join_vectors(parts: Sequence[npt.NDArray[Any]], order: npt.NDArray[np.int64] | None) -> Any:
+def join_vectors(
+    parts: Sequence[npt.NDArray[Any]],
+    order: npt.NDArray[np.int64] | None,
+    shards: Sequence[ShardRows] = (),
+    home: Path | None = None,
+) -> Any:
     """Vectors of several arrays as one: mapped if there is one, in memory where they are few, else read when
     asked for.
     """
     if len(parts) == 1 and order is None:
         return parts[0]
-    joined = ShardedVectors(parts, order)
+    joined = ShardedVectors(parts, order, shards, home)
     return np.asarray(joined) if len(joined) * joined.shape[1] * 4 <= _IN_MEMORY else joined
 
 

@@ -118,8 +118,8 @@ def search(
     k : int
         How many to find.
     where : str, optional
-        A filter on rows, such as `subject = 3 and label in ('walk', 'run')`; the rows that pass are compared
-        exactly.
+        A filter on rows, such as `subject = 3 and label in ('walk', 'run')`; up to a million rows that pass are
+        compared exactly, of more an index is looked into until it finds 95 % of what exact search finds.
     exact : bool
         Compare with every vector even if there are more than a million.
     adapt : bool
@@ -223,14 +223,16 @@ def _nearest(
     passing: npt.NDArray[np.int64] | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], IndexFacts | None]:
     """Rows nearest to any of the queries with their largest similarity, nearest first."""
-    facts = None
-    if passing is not None:  # approximate indexes lose filtered hits without telling
-        rows, similarity = search_exactly(ChosenRows(table.vectors, passing), queries, k)
-        rows = passing[rows]
-    elif exact or len(table) <= EXACT or table.folder is None:
-        rows, similarity = search_exactly(table.vectors, queries, k)
+    facts, home = None, getattr(table.vectors, "home", None) or table.folder
+    if exact or home is None or len(table if passing is None else passing) <= EXACT:
+        every = np.arange(len(table)) if passing is None else passing
+        some = table.vectors if passing is None else ChosenRows(table.vectors, passing)
+        rows, similarity = search_exactly(some, queries, k)
+        rows = every[rows]
     else:
-        rows, similarity, facts = search_index(table.folder, table.vectors, queries, k, progress=progress)
+        rows, similarity, facts = search_index(
+            home, table.vectors, queries, k, passing=passing, progress=progress
+        )
     order = np.argsort(-similarity.ravel(), kind="stable")
     _, first = np.unique(rows.ravel()[order], return_index=True)
     best = order[np.sort(first)][:k]
