@@ -33,7 +33,8 @@ from halp.features.embed import embed_table
 from halp.features.loading import load_encoder
 from halp.tasks.cluster import group_vectors
 from halp.tasks.find_motifs import sequences
-from halp.tasks.index import recall_of, search_exactly, update_index
+from halp.tasks.index import recall_of, search_exactly
+from halp.tasks.index_update import update_index
 from halp.tasks.search import search
 from halp.tasks.segment import segment
 

@@ -23,7 +23,8 @@ from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 from halp.features.embed import embed_blocks
 from halp.features.source import open_source
 from halp.tasks.classify import fit
-from halp.tasks.index import recall_of, search_exactly, update_index
+from halp.tasks.index import recall_of, search_exactly
+from halp.tasks.index_update import update_index
 from halp.tasks.live import LiveRecognition
 
 CLIPS = 512

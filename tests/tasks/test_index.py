@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pytest
 
 from halp.features.table import ChosenRows, ShardedVectors, ShardRows
-from halp.tasks import index as indexing
-from halp.tasks.index import open_index, recall_of, search_exactly, search_index, update_index
+from halp.tasks import index_update as indexing
+from halp.tasks.index import recall_of, search_exactly
+from halp.tasks.index_update import open_index, search_index, update_index
 
 pytest.importorskip("faiss", reason="faiss is not installed")
 pytestmark = pytest.mark.heavy

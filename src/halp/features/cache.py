@@ -277,7 +277,7 @@ class VectorFile:
 
 
 _NAME = re.compile(r"\.?[0-9a-f]{32}(\.lock|\.json|[.-].*)?")
-_ROOMS = {"vectors": "", "files": "files", "stores": "verified"}
+_ROOMS = {"vectors": "", "files": "files", "folders": "looks", "stores": "verified"}
 
 
 @dataclass(frozen=True)

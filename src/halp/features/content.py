@@ -232,7 +232,7 @@ class RecordingFiles:
 
     path: Path
     pipeline: Pipeline
-    files: list[Item]
+    files: Sequence[Item]
     options: dict[str, Any]
     table: Path | None = None  # of labels, which is not a recording
     verify: bool = False  # read every file instead of trusting its size and times
@@ -250,6 +250,8 @@ class RecordingFiles:
             "halp_plugin_"
         )  # which other processes have not loaded
         self.left_out: list[tuple[int, Dropped]] = []
+        self.known_keys: tuple[list[str], list[int]] | None = None
+        self.look: Any = None  # that remembers what was found, see `halp.features.look`
         self._last: tuple[int, tuple[list[Clip], list[Dropped]]] = (-1, ([], []))
 
     def part(self, places: Sequence[int], *, keep: bool = False) -> RecordingFiles:
@@ -269,15 +271,20 @@ class RecordingFiles:
         with excluding_files(self.table):
             return item_files(self.files, list(walk(self.path)))
 
-    @property
+    @cached_property
     def unread(self) -> list[Path]:
         """Files of the folder that belong to no recording."""
         return self._found[1]
 
-    @cached_property
+    @property
     def keys(self) -> tuple[list[str], list[int]]:
         """A key and the bytes of every item; a key is made of the content of the item's own files."""
-        return item_keys(self.path, self.files, *self._found, FileHashes(self.path, verify=self.verify))
+        if self.known_keys is None:
+            hashes = FileHashes(self.path, verify=self.verify)
+            self.known_keys = item_keys(self.path, self.files, *self._found, hashes)
+            if self.look is not None:
+                self.look.keep(self)
+        return self.known_keys
 
     @property
     def how(self) -> str:

@@ -26,8 +26,8 @@ from halp.core.progress import Bar, log
 from halp.core.remote import fetched
 from halp.core.urls import remote_url
 from halp.data.clip import Clip, Dropped
-from halp.data.ingest.pipeline import is_store, nothing_usable, plan_reading
-from halp.data.readers import ChoosesDimensions
+from halp.data.ingest.pipeline import Pipeline, is_store, nothing_usable, plan_reading
+from halp.data.readers import ChoosesDimensions, Item
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.source_files import excluding_files
 from halp.data.store import Store, open_store
@@ -45,6 +45,7 @@ from halp.features.content import (
     array_clips,
     make_rows,
 )
+from halp.features.look import open_files
 from halp.features.table import RowColumns
 
 Array = npt.NDArray[Any]
@@ -449,11 +450,13 @@ def open_source(
     path = (
         Path(source) if reading.engine is None else Path(source).absolute()
     )  # workers have folders of their own
-    with excluding_files(tags[0]):
-        pipeline, items = plan_reading(
-            path, reading.format, WindowSettings(fps=reading.fps), (), options=options
-        )
-    files = RecordingFiles(path, pipeline, items, dict(options), tags[0], reading.verify)
+
+    def listing() -> tuple[Pipeline, list[Item]]:
+        with excluding_files(tags[0]):
+            windows = WindowSettings(fps=reading.fps)
+            return plan_reading(path, reading.format, windows, (), options=options)
+
+    files = open_files(path, reading, tags[0], listing)
     listed = None if reading.left_out is None else Path(reading.left_out)
     return Source(files, cutting, str(path), tags, reading.place, listed)
 

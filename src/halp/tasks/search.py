@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -27,7 +28,8 @@ from halp.features.table import ChosenRows, FeatureTable
 from halp.features.where import matching_rows
 from halp.tasks.adapt import fit_metric
 from halp.tasks.heads import unit
-from halp.tasks.index import EXACT, IndexFacts, search_exactly, search_index
+from halp.tasks.index import EXACT, IndexFacts, search_exactly
+from halp.tasks.index_update import search_index
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class SearchResults(Sequence[Event]):
     table, source, encoder
         What was searched, and with which encoder.
     asked : str
-        The query in words, and `query`, its clips as the encoder reads them.
+        The query in words; `query` gives its clips as the encoder reads them.
     facts : IndexFacts or None
         Recall of the index, if one was used.
     """
@@ -56,8 +58,13 @@ class SearchResults(Sequence[Event]):
     source: Source
     encoder: PretrainedEncoder
     asked: str
-    query: list[Clip]
+    read_query: Callable[[], list[Clip]]
     facts: IndexFacts | None = None
+
+    @cached_property
+    def query(self) -> list[Clip]:
+        """Clips of the query; of a recording of the source the first one."""
+        return self.read_query()
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -156,13 +163,12 @@ def search(
     table = embed_table(encoder, source, cache=cache, compact=True, progress=progress)
     if asked is None:
         left_out = rows_of(source, str(query))
-        vectors, shown = np.array(table.vectors[left_out]), ready_clips(encoder, source, left_out[:1])
+        vectors = np.array(table.vectors[left_out])
+        shown = partial(ready_clips, encoder, source, left_out[:1])
     else:
         vectors = embed(encoder, asked, compact=True, progress=progress)
-        left_out, shown = (
-            _rows_of_query_file(query, vectors, source, table),
-            ready_clips(encoder, asked, range(len(asked))),
-        )
+        left_out = _rows_of_query_file(query, vectors, source, table)
+        shown = partial(ready_clips, encoder, asked, range(len(asked)))
     passing = None if where is None else np.flatnonzero(matching_rows(source, where))
     most = min(k + len(left_out), len(table) if passing is None else len(passing))
     space, queries = table, unit(vectors)
@@ -173,7 +179,7 @@ def search(
     kept = ~np.isin(rows, left_out)
     rows, similarity = rows[kept][:k], similarity[kept][:k]
     hits = [table.event(int(row), score=float(value)) for row, value in zip(rows, similarity)]
-    asked_for = str(query) if isinstance(query, (str, os.PathLike)) else shown[0].recording or shown[0].name
+    asked_for = str(query) if asked is None or isinstance(query, (str, os.PathLike)) else asked.names[0]
     return SearchResults(hits, rows, table, source, encoder, asked_for, shown, facts)
 
 

@@ -36,6 +36,11 @@ class Shard:
     items: tuple[int, ...]
 
 
+def settled(newest: int, look: int) -> bool:
+    """Whether files that last changed at a time cannot have changed unseen since a look; in nanoseconds."""
+    return newest < look - _SETTLED
+
+
 class FileHashes:
     """SHA-256 of the files below a folder (or of one file), remembered in the user's cache folder."""
 
@@ -69,7 +74,7 @@ class FileHashes:
                     known = [*state, sha256(file)]
                     self.read += 1
                     changed = True
-                    if max(status.st_mtime_ns, status.st_ctime_ns) < now - _SETTLED:
+                    if settled(max(status.st_mtime_ns, status.st_ctime_ns), now):
                         self._known[place] = known
                     else:
                         self._known.pop(place, None)

@@ -1,0 +1,176 @@
+"""What opening a folder of recordings found the last time, for as long as no file in it has changed.
+
+One pass over the folder compares name, size, inode, modification and change time of every file with those of the last
+look. If all are equal and no file was younger than that look, the format, the layout and the keys of all items are
+known, and items are listed only when one is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, overload
+
+from halp._version import __version__
+from halp.core.errors import InputError
+from halp.core.files import cache_home, write_text
+from halp.data.ingest.pipeline import Pipeline
+from halp.data.ingest.shards import settled
+from halp.data.readers import Info, Item, get_reader, with_options
+from halp.data.reading import Reading
+from halp.data.splits import rule_from_json
+from halp.data.store_check import topology_from_json
+from halp.data.windows import WindowSettings
+from halp.features.content import RecordingFiles
+
+Listing = Callable[[], tuple[Pipeline, list[Item]]]
+
+
+class ListedWhenRead(Sequence[Item]):
+    """Items of a source that are listed when one of them is asked for."""
+
+    def __init__(self, count: int, listing: Listing) -> None:
+        self._count, self._listing, self._items = count, listing, None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Item]: ...
+    def __getitem__(self, place: int | slice) -> Item | Sequence[Item]:
+        if self._items is None:
+            self._items = self._listing()[1]
+            if len(self._items) != self._count:
+                raise InputError("the folder changed while it was read; run the command again")
+        return self._items[place]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (self[:],)
+
+
+def open_files(path: Path, reading: Reading, table: Path | None, listing: Listing) -> RecordingFiles:
+    """The recordings of a path, known from the last look or listed now."""
+    options = dict(reading.settings)
+    look = None if reading.verify else _look(path, reading, table)
+    known = None if look is None else look.known()
+    if known is not None:
+        with suppress(InputError, KeyError, TypeError, ValueError, AttributeError):
+            return _as_known(path, reading, table, known, listing)
+    pipeline, items = listing()
+    files = RecordingFiles(path, pipeline, items, options, table, reading.verify)
+    files.look = look
+    return files
+
+
+def _as_known(
+    path: Path, reading: Reading, table: Path | None, known: Mapping[str, Any], listing: Listing
+) -> RecordingFiles:
+    options, info = dict(reading.settings), _info(known["info"])
+    reader = with_options(get_reader(known["reader"]), options)
+    steps, cutting = tuple(known["steps"]), WindowSettings(fps=reading.fps)
+    pipeline = Pipeline(reader, info, info.topology, steps, cutting, None, path, known["by_folder"])
+    items = ListedWhenRead(len(known["keys"]), listing)
+    files = RecordingFiles(path, pipeline, items, options, table)
+    files.__dict__["unread"] = [path / name for name in known["unread"]]
+    files.known_keys = known["keys"], known["sizes"]
+    return files
+
+
+class Look:
+    """The present state of a folder, and what was found in it when it was in that state."""
+
+    def __init__(self, root: Path, file: Path, asked: str) -> None:
+        self.root, self.file, self.asked, began = root, file, asked, time.time_ns()
+        digest, newest = hashlib.sha256(), 0
+        for place, status in _states(str(root)):
+            digest.update(f"{place}\0{_state(status)}\n".encode(errors="surrogateescape"))
+            newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+        self.state, self.settled = digest.hexdigest(), settled(newest, began)
+
+    def known(self) -> dict[str, Any] | None:
+        """What was found; None if a file changed since, or nothing is known."""
+        with suppress(OSError, ValueError):
+            told = json.loads(self.file.read_text(encoding="utf-8"))
+            if isinstance(told, dict) and (told.get("asked"), told.get("state")) == (self.asked, self.state):
+                return told
+        return None
+
+    def keep(self, files: RecordingFiles) -> None:
+        """Remember what was found, unless a file is so young that it may change unseen."""
+        pipeline = files.pipeline
+        plain = _plain(pipeline.info)
+        theirs = not type(pipeline.reader).__module__.startswith("halp.")
+        if not self.settled or theirs or pipeline.info.slow or repr(_info(plain)) != repr(pipeline.info):
+            return
+        keys, sizes = files.keys
+        told = {
+            "asked": self.asked,
+            "state": self.state,
+            "reader": pipeline.reader.name,
+            "info": plain,
+            "steps": pipeline.steps,
+            "by_folder": pipeline.by_folder,
+            "unread": [os.path.relpath(file, self.root) for file in files.unread],
+            "keys": keys,
+            "sizes": sizes,
+        }
+        with suppress(OSError, ValueError):
+            write_text(self.file, json.dumps(told))
+
+
+def _look(path: Path, reading: Reading, table: Path | None) -> Look | None:
+    """The state of a folder; None where it does not tell what opening it finds."""
+    home, options = cache_home(), reading.settings
+    outside = any(os.path.exists(str(value)) for value in options.values())
+    if home is None or not path.is_dir() or table is not None or outside:
+        return None
+    asked = json.dumps([__version__, reading.format, dict(options), reading.fps], default=str)
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path)) + asked.encode()).hexdigest()[:32]
+    with suppress(OSError, _Link):
+        return Look(path, home / "looks" / f"{name}.json", asked)
+    return None
+
+
+class _Link(Exception):
+    """A link, whose state is not that of what it leads to."""
+
+
+def _states(folder: str, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """Places and states of all files that `walk` finds, in its order."""
+    folders = []
+    with os.scandir(folder) as listed:
+        entries = sorted(listed, key=lambda entry: entry.name)
+    for entry in entries:
+        name = entry.name
+        if entry.is_symlink():
+            raise _Link(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            folders.append((entry.path, f"{below}{name}/"))
+        elif name[0] != ".":
+            yield below + name, entry.stat(follow_symlinks=False)
+    for inner, place in folders:
+        yield from _states(inner, place)
+
+
+def _state(status: os.stat_result) -> str:
+    return f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def _plain(info: Info) -> dict[str, Any]:
+    splits = {rule.name: rule.to_json() for rule in info.splits}
+    plain = {**asdict(replace(info, splits=())), "splits": splits}
+    return dict(json.loads(json.dumps(plain, default=str)))
+
+
+def _info(plain: Mapping[str, Any]) -> Info:
+    fields = {name: tuple(plain[name]) for name in ("class_names", "normalisation", "applied")}
+    splits = tuple(rule_from_json(name, rule) for name, rule in plain["splits"].items())
+    return Info(**{**plain, **fields, "splits": splits, "topology": topology_from_json(plain["topology"])})
