@@ -91,6 +91,36 @@ def test_standing_has_no_strides_and_a_body_without_feet_is_refused() -> None:
         find_gait(arms)
 
 
+def test_a_marker_of_the_pelvis_replaces_hips_and_joints_never_seen_are_not_used() -> None:
+    poses, contacts, _ = walk()
+    names = [name.replace("hip_", "asis_") for name in NAMES]
+    joints = poses.joints.copy()
+    joints[
+        :, [NAMES.index(f"{name}_{side}") for name in ("heel", "shoulder") for side in ("left", "right")]
+    ] = np.nan
+    found = find_gait(PoseTrack("walk", 0, joints, topology_for(names, 3), poses.fps))
+    for side in ("left", "right"):
+        near = [np.abs(found.contacts[side] - time).min() for time in contacts[side][1:-1]]
+        assert max(near) < 0.08  # by the ankle, which is a little early
+
+
+def test_contacts_are_when_the_heel_lands_and_not_when_it_is_furthest_in_front() -> None:
+    poses, contacts, _ = walk(noise=0.001)
+    feet = [NAMES.index(f"{name}_left") for name in ("ankle", "heel", "foot")]
+    joints = poses.joints.copy()
+    early = np.zeros(len(joints))
+    for time in contacts["left"]:  # the leg swings back for 60 ms before it lands
+        part = np.clip((poses.times - time + 0.06) / 0.06, 0, 1) * (poses.times < time + 0.3)
+        early += 0.12 * np.sin(np.pi * part) * (poses.times < time)
+    joints[:, feet, 2] += early[:, None]
+    found = find_gait(PoseTrack("walk", 0, joints, poses.topology, poses.fps))
+    away = [
+        found.contacts["left"][np.abs(found.contacts["left"] - time).argmin()] - time
+        for time in contacts["left"][1:-1]
+    ]
+    assert np.abs(np.mean(away)) < 0.015
+
+
 def test_two_dimensions_seen_from_the_side() -> None:
     poses, contacts, _ = walk()
     flat = np.stack([poses.joints[..., 2], -poses.joints[..., 1]], axis=-1)  # y of pictures points down

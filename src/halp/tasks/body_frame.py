@@ -40,9 +40,11 @@ def body_frame(poses: PoseTrack) -> BodyFrame:
     way it moves.
     """
     joints = filled(poses.joints)
-    top, bottom = middle(joints, poses.topology, "shoulder"), middle(joints, poses.topology, "hip")
-    legs = bottom - middle(joints, poses.topology, "ankle") if _has(poses.topology, "ankle") else 0.0
-    axis = np.nanmedian(top - bottom + legs, axis=0)
+    hips, legs = middle(joints, poses.topology, "hip"), _is_seen(poses, "ankle")
+    trunk = _is_seen(poses, "shoulder") or not legs
+    top = middle(joints, poses.topology, "shoulder") if trunk else hips
+    bottom = middle(joints, poses.topology, "ankle") if legs else hips
+    axis = np.nanmedian(top - bottom, axis=0)
     place = int(np.abs(axis).argmax())
     up = np.zeros(joints.shape[2])
     up[place] = np.sign(axis[place]) or 1.0
@@ -74,8 +76,12 @@ def middle(joints: Floats, topology: Topology, part: str) -> Floats:
     return np.asarray(joints[:, [topology.index(name) for name in names]].mean(axis=1))
 
 
-def _has(topology: Topology, part: str) -> bool:
-    return any(f"{part}{end}" in topology.joints for end in ("_left", "_right", "_center"))
+def _is_seen(poses: Poses, part: str) -> bool:
+    """Whether both joints of a part, or the one in the middle, are seen at all."""
+    there = [name for name in poses.topology.joints if name in (f"{part}_left", f"{part}_right")]
+    there = there if len(there) == 2 else [f"{part}_center"]
+    places = [poses.topology.joints.index(name) for name in there if name in poses.topology.joints]
+    return bool(places) and bool(np.isfinite(poses.joints[:, places]).all(axis=2).any(axis=0).all())
 
 
 def _pointing(joints: Floats, topology: Topology) -> list[Floats]:

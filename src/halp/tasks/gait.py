@@ -2,15 +2,17 @@
 support.
 
 A foot touches the ground where it is furthest in front of the hips, and leaves it where it is furthest behind
-them (the coordinate-based events of Zeni and others, 2008). This holds on the ground and on a treadmill, for
-walking forward; hips and both feet must be seen, and lengths have the unit of the recording.
+them (the coordinate-based events of Zeni and others, 2008). Where heels are seen in space at 50 frames per
+second or more, contact is the moment after that in which the heel stops falling. This holds on the ground and
+on a treadmill, for walking forward; hips and both feet must be seen, and lengths have the unit of the
+recording.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
@@ -20,6 +22,7 @@ from halp.core.errors import InputError
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Event, Events
 from halp.features.source import AnySource
+from halp.skeleton import topology_for
 from halp.tasks.body_frame import SLANTED, BodyFrame, body_frame, middle
 from halp.tasks.intervals import asymmetry, described, rounded, with_interval
 from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source_name
@@ -29,6 +32,9 @@ _SMOOTHING = 0.05  # seconds
 _QUICKEST = 0.4  # seconds of the quickest stride
 _PROMINENT = 0.3  # of the usual way of a foot about the hips, below which an extreme is not a step
 _SMALLEST = 0.1  # leg lengths that a foot has to move about the hips
+_OFTEN = 0.5  # share of frames in which a heel or toe has to be seen to be used instead of the ankle
+_LANDING = 0.13  # seconds in which a foot that is furthest in front meets the ground
+_FAST = 50.0  # frames per second from which on the heel is seen to land
 _MOVES = 0.5  # leg lengths that hips have to move for lengths of strides on the ground
 MEASURES = {
     "stride_time": "s", "step_time": "s", "stance_time": "s", "swing_time": "s", "double_support": "s",
@@ -196,8 +202,10 @@ def find_gait(poses: PoseTrack) -> Gait:
 
     Parameters
     ----------
-    poses : one person of one recording with hips and both ankles; heels and toes are used if there are any.
+    poses : one person of one recording with hips (or the front of the pelvis) and both ankles; heels and toes
+        are used if there are any.
     """
+    poses = _with_hips(poses)
     joints, frame = filled(poses.joints), body_frame(poses)
     seen = {side: np.isfinite(poses.joints[:, _foot(poses, side, "contact")].sum(1)) for side in SIDES}
     hips = middle(joints, poses.topology, "hip")
@@ -206,7 +214,10 @@ def find_gait(poses: PoseTrack) -> Gait:
         kind: {side: _way(joints[:, _foot(poses, side, kind)] - hips, frame, poses.fps) for side in SIDES}
         for kind in ("contact", "lift")
     }
-    contacts = {side: _extremes(ways["contact"][side], leg, poses.fps) for side in SIDES}
+    contacts = {
+        side: _impacts(poses, joints, frame, side, _extremes(ways["contact"][side], leg, poses.fps))
+        for side in SIDES
+    }
     toe_offs = {side: _extremes(-ways["lift"][side], leg, poses.fps) for side in SIDES}
     moved = float(np.abs(np.ptp((hips * frame.forward).sum(1)))) if len(hips) else 0.0
     travelled = float(np.linalg.norm(np.diff(hips[:: max(1, round(poses.fps / 4))], axis=0), axis=1).sum())
@@ -241,6 +252,15 @@ def find_gait(poses: PoseTrack) -> Gait:
     return Gait(poses, strides, **seconds, speed=speed, notes=_notes(poses, frame, strides, ground))
 
 
+def _with_hips(poses: PoseTrack) -> PoseTrack:
+    """Markers on the front of the pelvis (asis) in place of hips that were not recorded."""
+    names = poses.topology.joints
+    if "hip_left" in names or not {"asis_left", "asis_right"} <= set(names):
+        return poses
+    renamed = [name.replace("asis_", "hip_") for name in names]
+    return replace(poses, topology=topology_for(renamed, poses.topology.dimensions, name=poses.topology.name))
+
+
 def _foot(poses: PoseTrack, side: str, kind: str) -> int:
     """The joint whose way tells contacts (heel) or lifts (toes); the ankle if there is no better one."""
     names = {"contact": ("heel",), "lift": ("toe_big", "foot_index", "foot", "toe")}[kind]
@@ -250,7 +270,9 @@ def _foot(poses: PoseTrack, side: str, kind: str) -> int:
             f"topology '{poses.topology.name}' of '{poses.recording}' lacks hips or ankles of both sides,"
             " which gait needs"
         )
-    return poses.topology.index(found[0])
+    places = [poses.topology.index(name) for name in found]
+    seen = np.isfinite(poses.joints[:, places]).all(axis=2).mean(axis=0)
+    return next((place for place, share in zip(places, seen) if share > _OFTEN), places[-1])
 
 
 def _way(relative: Floats, frame: BodyFrame, fps: float) -> Floats:
@@ -269,6 +291,23 @@ def _extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
     low, high = np.percentile(way, [5, 95])
     smallest = max(_PROMINENT * float(high - low), _SMALLEST * leg)
     return np.asarray(find_peaks(way, prominence=smallest, distance=max(1, round(_QUICKEST * fps)))[0])
+
+
+def _impacts(poses: PoseTrack, joints: Floats, frame: BodyFrame, side: str, foremost: np.ndarray) -> np.ndarray:
+    """Frames in which a heel that was furthest in front a moment ago stops falling; `foremost` where that is
+    not to be seen.
+
+    The leg swings back before it lands, so that the foremost place alone is about 50 ms early.
+    """
+    from scipy.ndimage import gaussian_filter1d
+
+    heel = _foot(poses, side, "contact")
+    if not poses.topology.joints[heel].startswith("heel") or joints.shape[2] < 3 or poses.fps < _FAST:
+        return foremost
+    height = (joints[:, heel] * frame.up).sum(1)
+    slows = gaussian_filter1d(height, _SMOOTHING * poses.fps / 2, order=2, mode="nearest")
+    reach = round(_LANDING * poses.fps) + 1
+    return np.array([int(at) + int(slows[at : at + reach].argmax()) for at in foremost], dtype=int)
 
 
 def _only(frames: np.ndarray, first: int, last: int) -> int | None:

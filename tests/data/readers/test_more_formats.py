@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -218,7 +219,48 @@ def test_c3d_gives_metres_with_y_up(integers: bool, tmp_path: Path) -> None:
     x, y, z = body(2, 3).transpose(2, 0, 1)
     np.testing.assert_allclose(clip.frames[:, 0], np.stack([x, z, -y], axis=-1), atol=1e-4)
     assert clip.fps == 120
-    assert get_reader("c3d").info(path).topology.joints == ("lkne", "rkne", "head")
+    assert get_reader("c3d").info(path).topology.joints == ("knee_left", "knee_right", "head")
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_c3d_of_dec_computers_has_the_values_of_the_intel_file(integers: bool, tmp_path: Path) -> None:
+    path = write_c3d(tmp_path, integers)
+    intel, data = only("c3d", path).frames, bytearray(path.read_bytes())
+
+    def to_dec(place: int) -> None:  # four times the number, halves exchanged
+        (value,) = struct.unpack_from("<f", data, place)
+        low, high = struct.unpack("<2H", struct.pack("<f", 4 * value))
+        struct.pack_into("<2H", data, place, high, low)
+
+    data[512 + 3] = 85
+    for place in (12, 20, data.index(b"SCALE") + 9, data.index(b"RATE") + 8):
+        to_dec(place)
+    if not integers:
+        for place in range(1024, len(data), 4):
+            to_dec(place)
+    path.write_bytes(data)
+    clip = only("c3d", path)
+    np.testing.assert_array_equal(clip.frames, intel)
+    assert clip.fps == 120
+
+
+def test_c3d_with_more_parameters_than_it_declares_is_read(tmp_path: Path) -> None:
+    path = write_c3d(tmp_path)
+    whole, data = only("c3d", path).frames, bytearray(path.read_bytes())
+    # two blocks of parameters, of which one is declared; the labels are in the second
+    place = data.index(b"LABELS") - 2
+    filler = (
+        struct.pack("bb", 4, 1)
+        + b"NOTE"
+        + struct.pack("<h", 4 + 200)
+        + bytes([255, 1, 200])
+        + b"x" * 200
+        + b"\0"
+    )
+    section = bytes(data[512:place]) + filler + filler + bytes(data[place:1024]).rstrip(b"\0") + b"\0"
+    struct.pack_into("<H", data, 16, 4)
+    path.write_bytes(bytes(data[:512]) + section.ljust(1024, b"\0") + bytes(data[1024:]))
+    np.testing.assert_array_equal(only("c3d", path).frames, whole)
 
 
 def test_c3d_agrees_with_another_reader_and_writer(tmp_path: Path) -> None:

@@ -108,10 +108,20 @@ class C3dReader(PoseFileReader):
         place = (data[0] - 1) * _BLOCK
         if place < _BLOCK or place + 4 > len(data):
             raise problem(path, "", "its parameters lie outside of the file")
-        if data[place + 3] == _DEC:
-            raise problem(path, "", "it is written with DEC numbers", "convert it to the Intel format")
-        order = ">" if data[place + 3] == _SGI else "<"
+        order = {_SGI: ">", _DEC: "dec"}.get(data[place + 3], "<")
         return _points(data, order, Parameters(_parameters(data, place, order, path)), path)
+
+
+def _numbers(data: bytes, kind: str, count: int, start: int, order: str) -> npt.NDArray[Any]:
+    """Numbers of a processor; a float of DEC has its halves exchanged and an exponent that is larger by
+    two.
+    """
+    if order != "dec":
+        return np.frombuffer(data, np.dtype(order + kind), count, start)
+    if kind != "f4":
+        return np.frombuffer(data, np.dtype("<" + kind), count, start)
+    halves = np.frombuffer(data, "<u2", 2 * count, start).reshape(-1, 2)[:, ::-1]
+    return np.ascontiguousarray(halves).view("<f4").ravel() / np.float32(4)
 
 
 class Parameters(dict[tuple[str, str], npt.NDArray[Any]]):
@@ -150,17 +160,21 @@ def _parameters(
         if link + 2 > end:
             raise problem(path, f"byte {at}", "a parameter is cut off")
         name = data[at + 2 : link].decode("latin-1").strip().upper()
-        (step,) = struct.unpack_from(f"{order}h", data, link)
+        step = int(_numbers(data, "i2", 1, link, order)[0])
         if group < 0:
             groups[-group] = name
         else:
-            values.append((group, name, _value(data, link + 2, end, order, path)))
+            value = _value(data, link + 2, order, path)
+            values.append((group, name, value))
+            if link + 2 + value.nbytes > end:  # the file has more parameters than the blocks it declares
+                end = len(data)
         at = link
     return (((groups.get(group, ""), name), value) for group, name, value in values)
 
 
-def _value(data: bytes, at: int, end: int, order: str, path: Path) -> npt.NDArray[Any]:
+def _value(data: bytes, at: int, order: str, path: Path) -> npt.NDArray[Any]:
     """One parameter: its type, its axes (first one fastest) and its values."""
+    end = len(data)
     if at + 2 > end:
         raise problem(path, f"byte {at}", "a parameter is cut off")
     kind, axes = struct.unpack_from("bB", data, at)
@@ -168,29 +182,31 @@ def _value(data: bytes, at: int, end: int, order: str, path: Path) -> npt.NDArra
     shape = tuple(data[at + 2 : start])
     if kind not in _TYPES or axes > 7 or len(shape) != axes:
         raise problem(path, f"byte {at}", f"a parameter is of unknown type {kind}")
-    dtype = np.dtype(order + _TYPES[kind])
-    if start + math.prod(shape) * dtype.itemsize > end:
+    if start + math.prod(shape) * abs(kind) > end:
         raise problem(path, f"byte {at}", "a parameter is longer than the file")
-    return np.frombuffer(data, dtype, math.prod(shape), start).reshape(shape[::-1])
+    return _numbers(data, _TYPES[kind], math.prod(shape), start, order).reshape(shape[::-1])
 
 
 def _points(data: bytes, order: str, parameters: Parameters, path: Path) -> Poses:
     """The labelled points of all frames."""
     # words of the header: points, analogue samples, first and last frame, scale, where the frames are, and
     # their rate
-    used, analog, first, last, scale, place, rate = struct.unpack_from(f"{order}2x4H2xfH2xf", data)
+    used, analog, first, last = _numbers(data, "u2", 4, 2, order).tolist()
+    scale, place, rate = (
+        _numbers(data, kind, 1, at, order)[0].item() for kind, at in (("f4", 12), ("u2", 16), ("f4", 20))
+    )
     count, scale = int(parameters.number("USED", used)), parameters.number("SCALE", scale)
     if not 0 < count <= 10_000 or not np.isfinite(scale) or scale == 0:
         raise problem(path, "", f"it holds {count} points at scale {scale:g}", "export 3D points")
     frames = _frame_count(parameters, first, last)
-    dtype = np.dtype(order + ("f4" if scale < 0 else "i2"))
+    kind = "f4" if scale < 0 else "i2"
     start = (int(parameters.number("DATA_START", place)) - 1) * _BLOCK
     width = 4 * count + analog
-    if start < _BLOCK or frames < 1 or start + frames * width * dtype.itemsize > len(data):
+    if start < _BLOCK or frames < 1 or start + frames * width * int(kind[1]) > len(data):
         raise problem(
             path, "", f"{frames} frames with {width} numbers each are declared, more than the file holds"
         )
-    table = np.frombuffer(data, dtype, frames * width, start).reshape(frames, width)[:, : 4 * count]
+    table = _numbers(data, kind, frames * width, start, order).reshape(frames, width)[:, : 4 * count]
     labels = _labels(parameters, count)
     kept = [number for number, label in enumerate(labels) if label and not label.startswith("*")][
         :MOST_JOINTS

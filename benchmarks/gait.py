@@ -1,0 +1,115 @@
+"""`python -m benchmarks.gait FOLDER`: foot contacts and stride times against the events that laboratories wrote
+into their files.
+
+FOLDER holds C3D files of marker-based gait analysis with events (`Foot Strike`, `Foot Off`, by side), such as
+the samples of c3d.org and of Plug-in Gait that the repository `Biomechanical-ToolKit/BTKData` collects. The
+method reads the markers only. Every event of a file is compared with the nearest of the same kind and side
+that was found; files that hold the same events as another one count once. For stride times, both ends are
+events. Written to `results/gait.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import RESULTS
+from halp.core.errors import InputError
+from halp.data.readers.markers import Parameters, _parameters
+from halp.evaluation.results import versions
+from halp.tasks.gait import SIDES, Gait, find_gait
+from halp.tasks.pose_tracks import read_poses
+
+Times = dict[tuple[str, str], np.ndarray]
+KINDS = {"foot strike": "contacts", "foot off": "toe_offs"}
+FAR = 0.15  # seconds beyond which an event of the file was not found
+
+
+def file_events(path: Path) -> Times:
+    """Events of a C3D file by kind and side, in seconds of its first frame."""
+    data = path.read_bytes()
+    order = {86: ">", 85: "dec"}.get(data[(data[0] - 1) * 512 + 3], "<")
+    found = Parameters(_parameters(data, (data[0] - 1) * 512, order, path))
+    if ("EVENT", "TIMES") not in found:
+        return {}
+    texts = {
+        name: [row.tobytes().decode("latin-1").strip(" \0").lower() for row in found["EVENT", name]]
+        for name in ("LABELS", "CONTEXTS")
+    }
+    first, rate = np.frombuffer(data, "<u2", 1, 6)[0], found["POINT", "RATE"].ravel()[0]
+    times = found["EVENT", "TIMES"].reshape(-1, 2) @ [60, 1] - (first - 1) / rate
+    result: dict[tuple[str, str], list[float]] = {}
+    for label, side, moment in zip(texts["LABELS"], texts["CONTEXTS"], times):
+        if label in KINDS and moment >= -1e-6:  # some files keep empty events at 0
+            result.setdefault((KINDS[label], side), []).append(round(float(moment), 4))
+    return {key: np.array(sorted(values)) for key, values in result.items()}
+
+
+def compare(found: Gait, events: Times) -> dict[str, Any]:
+    """Differences in seconds of events, and of stride times between events that were found."""
+    rows: dict[str, Any] = {"contacts": [], "toe_offs": [], "stride_time": [], "missed": 0, "strides": []}
+    for (kind, side), truth in events.items():
+        own = np.asarray(getattr(found, kind)[side])
+        near = [float(own[np.abs(own - t).argmin()]) if len(own) else np.inf for t in truth]
+        hit = [n if abs(n - t) <= FAR else None for n, t in zip(near, truth)]
+        rows["missed"] += sum(n is None for n in hit)
+        rows[kind] += [n - float(t) for n, t in zip(hit, truth) if n is not None]
+        if kind == "contacts":
+            for a, b, first, last in zip(hit, hit[1:], truth, truth[1:]):
+                rows["strides"].append(float(last - first))
+                if a is not None and b is not None:
+                    rows["stride_time"].append((b - a) - float(last - first))
+    return rows
+
+
+def spread(values: list[float]) -> dict[str, Any]:
+    known = 1000 * np.array(values)
+    return {
+        "n": len(known),
+        "mean_ms": round(float(known.mean()), 1),
+        "median_absolute_ms": round(float(np.median(np.abs(known))), 1),
+        "largest_ms": round(float(np.abs(known).max()), 1),
+    }
+
+
+def main() -> None:
+    """Compare and print a row per file."""
+    warnings.simplefilter("ignore")
+    folder, results, known = Path(sys.argv[1]), {}, set()
+    for path in sorted(folder.rglob("*.[cC]3[dD]")):
+        try:
+            events = file_events(path)
+            identity = str({side: events.get(("contacts", side), np.zeros(0)).tolist() for side in SIDES})
+            if sum(map(len, events.values())) < 4 or identity in known:
+                continue
+            known.add(identity)
+            (poses,) = read_poses(path)
+            if not np.isfinite(poses.joints).any():  # damaged on purpose: no point was ever seen
+                continue
+            results[path.name] = compare(find_gait(poses), events)
+        except (InputError, IndexError, ValueError, KeyError) as error:
+            print(f"{path.name}: {str(error).splitlines()[0]}")
+    for name, row in results.items():
+        print(
+            f"{name:34} events {sum(len(row[k]) for k in KINDS.values())} + {row['missed']} missed;"
+            f" contacts {spread(row['contacts']) if row['contacts'] else '–'};"
+            f" strides {np.round(row['strides'], 2).tolist()}, off by"
+            f" {np.round(1000 * np.array(row['stride_time'])).tolist()} ms"
+        )
+    whole = {
+        kind: spread([v for row in results.values() for v in row[kind]])
+        for kind in ("contacts", "toe_offs", "stride_time")
+    }
+    whole["missed"] = sum(row["missed"] for row in results.values())
+    print(whole)
+    out = {"sides": SIDES, "all": whole, "files": results, "versions": versions()}
+    (RESULTS / "gait.json").write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
