@@ -76,7 +76,7 @@ def middle(joints: Floats, topology: Topology, part: str) -> Floats:
     return np.asarray(joints[:, [topology.index(name) for name in names]].mean(axis=1))
 
 
-def _is_seen(poses: Poses, part: str) -> bool:
+def _is_seen(poses: PoseTrack, part: str) -> bool:
     """Whether both joints of a part, or the one in the middle, are seen at all."""
     there = [name for name in poses.topology.joints if name in (f"{part}_left", f"{part}_right")]
     there = there if len(there) == 2 else [f"{part}_center"]

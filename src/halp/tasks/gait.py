@@ -293,7 +293,9 @@ def _extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
     return np.asarray(find_peaks(way, prominence=smallest, distance=max(1, round(_QUICKEST * fps)))[0])
 
 
-def _impacts(poses: PoseTrack, joints: Floats, frame: BodyFrame, side: str, foremost: np.ndarray) -> np.ndarray:
+def _impacts(
+    poses: PoseTrack, joints: Floats, frame: BodyFrame, side: str, foremost: np.ndarray
+) -> np.ndarray:
     """Frames in which a heel that was furthest in front a moment ago stops falling; `foremost` where that is
     not to be seen.
 
