@@ -253,7 +253,7 @@ def find_gait(poses: PoseTrack) -> Gait:
 
 
 def _with_hips(poses: PoseTrack) -> PoseTrack:
-    """Markers on the front of the pelvis (asis) in place of hips that were not recorded."""
+    """Poses whose hips are the markers on the front of the pelvis (asis), if hips were not recorded."""
     names = poses.topology.joints
     if "hip_left" in names or not {"asis_left", "asis_right"} <= set(names):
         return poses
