@@ -293,7 +293,7 @@ def test_a_table_is_held_by_one_process(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(InputError, match=r"labels\.csv' cannot be locked .* choose another path"):
+    with pytest.raises(InputError, match=r"labels\.csv' cannot be locked: .* choose another path"):
         LabelBook(tmp_path / "file" / "labels.csv").__enter__()
 
 

@@ -102,12 +102,18 @@ def _groups(answer: Any) -> Shown:
 
 def _comparison(answer: Any) -> Shown:
     plain = answer.to_json()
-    rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in plain["stretches"]]
+    one, other = ("s" if clip.fps > 0 else "frames" for clip in (answer.first, answer.second))
+    rows = [
+        {f"start ({one})": stretch["start"], f"end ({one})": stretch["end"]}
+        | {f"start in the second ({other})": stretch["other_start"]}
+        | {f"end in the second ({other})": stretch["other_end"]}
+        | {"difference (bone lengths)": stretch["difference"], "joints": " ".join(stretch["joints"])}
+        for stretch in plain["stretches"]
+    ]
     worst = [
         f"{j['joint']} {j['difference']:.2f}" for j in plain["joints"][:5] if j["difference"] is not None
     ]
-    columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
-    stretches = table_of(rows, columns, digits=2) if rows else "no stretch stands out from the rest"
+    stretches = table_of(rows, digits=2) if rows else "no stretch stands out from the rest"
     return Shown([stretches, f"joints that differ most overall, in mean bone lengths: {', '.join(worst)}"])
 
 
@@ -180,6 +186,8 @@ def _few(counts: Mapping[Any, Any]) -> str:
 def _statistics(answer: Any) -> Shown:
     from halp.core.files import write_csv
     from halp.reports.pages.findings import group_rows
+    from halp.tasks.bouts import HEADINGS
+    from halp.tasks.intervals import headed
 
     tables = {name: rows for name, rows in answer.to_json().items() if name != "groups"}
     if answer.groups:
@@ -190,19 +198,28 @@ def _statistics(answer: Any) -> Shown:
             write_csv(folder / f"{name}.csv", list(rows[0]), rows) for name, rows in tables.items() if rows
         ]
 
-    return Shown([table_of(tables[name]) for name in ("recordings", "groups") if name in tables], write=write)
+    shown = [table_of([headed(row, HEADINGS) for row in tables["recordings"]])]
+    if answer.groups:
+        measure = answer.groups["measure"]
+        shown += [
+            f"groups compared by {HEADINGS.get(measure, measure)}, the first minus the second",
+            table_of(tables["groups"]),
+        ]
+    return Shown(shown, write=write)
 
 
 def _angles(answer: Any) -> Shown:
     from halp.core.files import write_csv
-    from halp.tasks.angles import headed
+    from halp.tasks.angles import HEADINGS
+    from halp.tasks.intervals import headed
 
     def write(path: Path) -> list[Path]:
         rows = answer.series()
         return [write_csv(path, list(rows[0]) if rows else [], rows)]
 
     hidden = ("unit", "isb", "smoothing", "interval", "interval_reason")
-    rows = [headed({name: v for name, v in row.items() if name not in hidden}) for row in answer.to_json()]
+    kept = ({name: v for name, v in row.items() if name not in hidden} for row in answer.to_json())
+    rows = [headed(row, HEADINGS) for row in kept]
     return Shown([table_of(rows)], write=write)
 
 

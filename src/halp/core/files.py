@@ -48,7 +48,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         sync_folder(path.parent)
     except OSError as error:
         if error.filename is not None and os.fspath(error.filename) == os.fspath(partial):
-            error.filename, error.filename2 = os.fspath(path), None  # nobody asked for the temporary name
+            # nobody asked for the temporary name
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     finally:
         with suppress(OSError):
@@ -205,7 +206,7 @@ def building(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     remove_leftovers(path)
     partial = path.with_name(f".{path.name}.partial-{secrets.token_hex(4)}")
-    with locked(_lock_of(partial), f"'{partial}'"):
+    with locked(_lock_of(partial), f"'{path}'"):
         try:
             partial.mkdir(parents=True)
             yield partial

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -44,13 +45,11 @@ def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = _acquire(path, wait)
     except Timeout:
+        _check_writable(path, what)  # where no file can be made, the lock is waited for just as well
         who = _read_owner(path) or "another process"
         raise InUse(f"{what} is in use by {who}; wait until it ends or stop it, then try again") from None
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise CannotLock(
-            f"{what} cannot be locked ('{path}': {reason}); free disk space or choose another path"
-        ) from error
+        raise _cannot_lock(path, what, error) from error
     owner = os.getpid()
     try:
         with suppress(OSError):  # Windows lets nobody write or read a locked file
@@ -66,6 +65,22 @@ def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
                 )  # before it is freed: who waits for it notices that it is gone and makes another
             with suppress(OSError):
                 lock.release()
+
+
+def _check_writable(path: Path, what: str) -> None:
+    """Raise `CannotLock` where no file can be made beside the lock."""
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _cannot_lock(path, what, error) from error
+
+
+def _cannot_lock(path: Path, what: str, error: OSError) -> CannotLock:
+    reason = error.strerror or type(error).__name__
+    return CannotLock(
+        f"{what} cannot be locked: nothing can be written in '{path.parent}' ({reason}); free disk space or"
+        " choose another path"
+    )
 
 
 def _acquire(path: Path, wait: float) -> BaseFileLock:

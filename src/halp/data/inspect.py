@@ -297,7 +297,8 @@ def _columns(store: Store) -> dict[str, dict[int | str, int]]:
     for name, values in store.columns.items():
         if name in ("name", "length", "label", "start", "end", "recording") or len(values) != len(store):
             continue
-        known, counts = np.unique(values, return_counts=True)
+        rates = values.dtype.kind == "f"  # computed ones, such as 1 / 0.0333333
+        known, counts = np.unique(values.round(2) if rates else values, return_counts=True)
         table = {
             UNKNOWN if value in (-1, "") else value: int(count)
             for value, count in zip(known.tolist(), counts)

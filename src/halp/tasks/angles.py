@@ -237,11 +237,6 @@ HEADINGS = {
 }  # fmt: skip
 
 
-def headed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of angles for people: units in the names of columns."""
-    return {HEADINGS.get(name, name): value for name, value in row.items()}
-
-
 def angle_series(poses: PoseTrack, more: Mapping[str, Floats] | None = None) -> list[dict[str, Any]]:
     """A row per frame: `time_s`, every angle as `…_deg`, and every angular velocity as `…_deg_per_s`; None
     where missing.

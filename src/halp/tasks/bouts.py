@@ -4,6 +4,7 @@ follows what.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,12 @@ ORDERS, FEWEST_ORDERS = (
     40_000_000,
     199,
 )  # bouts in all random orders together, and orders that are drawn at least
+HEADINGS = {
+    "total": "total (s)", "mean": "mean (s)", "median": "median (s)", "latency": "latency (s)",
+    "rate": "rate (per minute)", "observed": "observed (s)", "nobody": "nobody (s)", "labelled": "labelled (s)",
+    "diversity": "diversity (bits)", "start": "start (s)", "stop": "stop (s)",
+}  # fmt: skip
+MOST_LABELS = 100  # of which every pair is compared with chance
 BLOCK = 4_000_000  # bouts that are shuffled together
 
 
@@ -127,6 +134,12 @@ def transitions(
     has that. A time without anybody ends a sequence. `p` is two-sided, `p_corrected` after Benjamini and
     Hochberg over all pairs. Of many bouts fewer orders are drawn than `resamples`, never fewer than 199.
     """
+    if len(labels) > MOST_LABELS:
+        warnings.warn(
+            f"there are {len(labels):,} labels: what follows what is counted for at most {MOST_LABELS}",
+            stacklevel=2,
+        )
+        return []
     place = {label: number for number, label in enumerate(labels)}
     sequences = [part for tier in tiers for part in _sequences(tier, place) if len(part) > 1]
     if not sequences:

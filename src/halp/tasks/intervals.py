@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,3 +104,12 @@ def with_interval(value: float | None, interval: Sequence[float] | None, digits:
         return ""
     between = "" if interval is None else f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
     return f"{value:.{digits}f}{between}"
+
+
+def headed(row: Mapping[str, Any], headings: Mapping[str, str]) -> dict[str, Any]:
+    """A row for people: units in the names of columns.
+
+    >>> headed({"label": "walk", "total": 3.0}, {"total": "total (s)"})
+    {'label': 'walk', 'total (s)': 3.0}
+    """
+    return {headings.get(name, name): value for name, value in row.items()}

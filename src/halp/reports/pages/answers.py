@@ -220,7 +220,7 @@ def comparison_page(comparison: Comparison, path: Path | None = None) -> Report:
             {
                 "in the first": span(s.start, s.stop, known),
                 "in the second": span(s.more["other_start"], s.more["other_stop"], comparison.second.fps > 0),
-                "difference": s.score,
+                "difference (bone lengths)": s.score,
                 "joints that differ most": ", ".join(s.more["joints"]),
             }
             for s in comparison.stretches

@@ -18,14 +18,15 @@ from halp.reports.pages.answers import TALLEST, card
 from halp.reports.pages.event_figures import dendrogram, ethogram, transition_graph
 from halp.reports.player import PlayerClip, player, timeline
 from halp.tasks.agreement import Agreement
-from halp.tasks.angles import FLAT, Angles, angle_rows, headed, joint_angles
-from halp.tasks.bouts import Bouts
+from halp.tasks.angles import FLAT, Angles, angle_rows, joint_angles
+from halp.tasks.angles import HEADINGS as OF_ANGLES
+from halp.tasks.bouts import HEADINGS, Bouts
 from halp.tasks.clinical import SMOOTHING, clinical_rows
 from halp.tasks.curves import Curves
 from halp.tasks.deviation import warnings_about
 from halp.tasks.find_motifs import Motifs, typical_rows
 from halp.tasks.gait import Gaits, gait_row
-from halp.tasks.intervals import with_interval
+from halp.tasks.intervals import headed, with_interval
 from halp.tasks.measure_deviation import Deviations
 from halp.tasks.pose_tracks import PoseTrack
 from halp.tasks.repetitions import RepetitionCounts, repetition_row
@@ -59,7 +60,7 @@ def stats_page(result: Statistics, path: Path | None = None) -> Report:
     )
     names = ("count", "total", "mean", "median", "latency", "share", "rate")
     report.table(
-        ["label", *names],
+        ["label", *(HEADINGS.get(name, name) for name in names)],
         [
             [label, *(_mean_std([row[name] for row in rows]) for name in names)]
             for label, rows in by_label.items()
@@ -99,14 +100,17 @@ def stats_page(result: Statistics, path: Path | None = None) -> Report:
         )
     report.section("Recordings")
     report.rows(
-        result.observed, "What was observed, in seconds; diversity is the entropy of labelled time in bits."
+        [headed(row, HEADINGS) for row in result.observed],
+        "What was observed, in seconds; diversity is the entropy of labelled time in bits.",
     )
     report.rows(
-        result.recordings, "Bouts: times in seconds, rate in bouts per minute; latency counts from the start."
+        [headed(row, HEADINGS) for row in result.recordings],
+        "Bouts: times in seconds, rate in bouts per minute; latency counts from the start.",
     )
     if result.bins:
         report.rows(
-            result.bins, "Per bin: bouts that begin in it, seconds, and share of what was observed of it."
+            [headed(row, HEADINGS) for row in result.bins],
+            "Per bin: bouts that begin in it, seconds, and share of what was observed of it.",
         )
     return report
 
@@ -379,18 +383,18 @@ def angles_page(answer: Angles, path: Path | None = None) -> Report:
             pairs.setdefault(joint or row["angle"], {})[side if joint else "middle"] = row["range"], 0.0
         report.figure(bars(pairs, y_label="range, degrees"), "Ranges of motion.")
         hidden = {*poses.to_json(), "unit", "smoothing", "interval", "interval_reason"}
-        ranges = [headed({name: v for name, v in row.items() if name not in hidden}) for row in rows]
+        ranges, clinical = (
+            [headed({k: v for k, v in row.items() if k not in hidden}, OF_ANGLES) for row in table]
+            for table in (rows, clinical_rows(poses))
+        )
         report.rows(ranges, "Interior angles.")
-        clinical = [
-            headed({name: v for name, v in row.items() if name not in hidden}) for row in clinical_rows(poses)
-        ]
         report.rows(
             clinical,
             f"Clinical angles, with the angle of the ISB that each comes near to. Smoothing of {SMOOTHING}.",
         )
     if len(people) > PLAYERS:
         report.section("All recordings")
-        report.rows([headed(row) for row in everything], "Interior angles.")
+        report.rows([headed(row, OF_ANGLES) for row in everything], "Interior angles.")
     return report
 
 

@@ -8,6 +8,7 @@ import importlib
 import io
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,21 @@ def write_workbook(path: Path, columns: Sequence[str], rows: Sequence[Sequence[A
     openpyxl = needed("openpyxl")
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("events")
-    sheet.append(list(columns))
-    for row in rows:
-        cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
-        for cell in cells:
-            if isinstance(cell.value, str):  # a text that begins with = stays a text
-                cell.data_type = "s"
-        sheet.append(cells)
-    content = (
-        io.BytesIO()
-    )  # an archive that cannot be finished for want of space would complain once more at its end
-    book.save(content)
+    # an archive that cannot be finished for want of space would complain once more at its end
+    content = io.BytesIO()
+    try:
+        sheet.append(list(columns))
+        for row in rows:
+            cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
+            for cell in cells:
+                if isinstance(cell.value, str):  # a text that begins with = stays a text
+                    cell.data_type = "s"
+            sheet.append(cells)
+        book.save(content)
+    except OSError:  # of its temporary file, which would complain once more when it is collected
+        with suppress(OSError):
+            sheet._writer.xf.close()
+        raise
     with atomic_path(path) as partial:
         partial.write_bytes(content.getbuffer())
 

@@ -1,0 +1,118 @@
+"""What a terminal shows: units beside numbers, rounded rates, and where something cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halp import Event, Events
+from halp.cli import main
+from halp.data.store import Store
+from halp.tasks.bouts import MOST_LABELS, observed_bouts, transitions
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    lines = [f"r{n},{s},{s + 1},{'ab'[s % 2]},P{n},{'xy'[n % 2]}" for n in range(4) for s in range(6)]
+    (tmp_path / "events.csv").write_text("\n".join(["recording,start,stop,label,subject,arm", *lines]) + "\n")
+    return tmp_path / "events.csv"
+
+
+def test_statistics_have_units_in_their_headings(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = table.with_name("page.html")
+    main(["stats", str(table), "--by", "arm", "--measure", "total", "--resamples", "9", "--html", str(page)])
+    shown, html = capsys.readouterr().out, page.read_text()
+    for unit in ("total (s)", "mean (s)", "median (s)", "latency (s)", "rate (per minute)"):
+        assert unit in shown
+        assert f">{unit}" in html
+    assert "groups compared by total (s), the first minus the second" in shown
+    assert ">diversity (bits)" in html
+
+
+@pytest.mark.parametrize(("rate", "unit"), [(["--fps", "30"], "s"), ([], "frames")])
+def test_comparisons_have_units_in_their_headings(
+    rate: list[str], unit: str, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = np.array(store.clip(0)[:, 0])
+    np.save(tmp_path / "one.npy", frames)
+    frames[20:30, 4:8] += 0.5  # one arm
+    np.save(tmp_path / "two.npy", frames)
+    files = [str(tmp_path / "one.npy"), str(tmp_path / "two.npy")]
+    main(["compare", "halp-base", *files, "--option", "topology=kinect-v2", *rate])
+    shown = capsys.readouterr().out
+    for heading in (f"start ({unit})", f"end in the second ({unit})", "difference (bone lengths)"):
+        assert heading in shown
+
+
+def test_rates_of_files_are_shown_rounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from reader_samples import BVH
+
+    (tmp_path / "in").mkdir()
+    for name, time in (("a", "0.0333333"), ("b", "0.03333333")):
+        (tmp_path / "in" / f"{name}.bvh").write_text(re.sub("(?<=Frame Time: ).*", time, BVH))
+    main(["prepare", "bvh", str(tmp_path / "in"), str(tmp_path / "store")])
+    capsys.readouterr()
+    main(["inspect", str(tmp_path / "store"), "--json"])
+    assert json.loads(capsys.readouterr().out)["columns"]["fps"] == {"30.0": 2}
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can write")
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["events", "TABLE", "/proc/x.csv"], "'/proc/x.csv' cannot be written"),
+        (
+            ["prepare", "synthetic", "2", "/proc/s"],
+            "store '/proc/s' cannot be locked: nothing can be written in",
+        ),
+        (["export", "halp-base", "/proc/m"], "'/proc/m' cannot be locked: nothing can be written in '/proc'"),
+    ],
+)
+def test_a_place_where_nothing_can_be_written_is_not_called_in_use(
+    command: list[str], sentence: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(table) if word == "TABLE" else word for word in command])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert sentence in told
+    assert not re.search("in use|partial|None", told), told
+
+
+def small_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+
+def test_a_workbook_for_which_there_is_no_room_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl", reason="workbooks need `pip install 'halp-motion[findings]'`")
+    rows = [f"r,{start},{start + 1},label {start * 7919 % 9973}" for start in range(9000)]
+    (tmp_path / "events.csv").write_text("\n".join(["recording,start,stop,label", *rows]) + "\n")
+    (tmp_path / "temporary").mkdir()
+    command = [sys.executable, "-m", "halp", "events", str(tmp_path / "events.csv"), str(tmp_path / "x.xlsx")]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        preexec_fn=small_files,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"halp: '.*x\.xlsx' cannot be written \(.*\); choose another path\n", done.stderr)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.csv", "temporary"]
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_what_follows_what_is_not_compared_for_thousands_of_labels() -> None:
+    labels = [f"note {number}" for number in range(MOST_LABELS + 1)]
+    events = Events([Event("a", float(at), at + 1.0, label) for at, label in enumerate(labels)])
+    with pytest.warns(UserWarning, match="101 labels: what follows what is counted for at most 100"):
+        assert transitions(observed_bouts(events), labels) == []
