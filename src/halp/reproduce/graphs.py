@@ -28,6 +28,7 @@ from halp.core.locks import locked_folder
 from halp.core.progress import Bar
 from halp.engine import Failure, run_shards
 from halp.evaluation.analysis.paired_difference import Difference, paired_difference
+from halp.evaluation.results import versions
 from halp.reproduce.graph_sets import Integers, read_graphs
 from halp.reproduce.summary import markdown_table, spread
 from halp.reproduce.trainings import one_core, raise_failures, stoppable, training_engine
@@ -323,6 +324,7 @@ def _summarise(request: GraphRequest) -> GraphOutcome:
         f" runs.{extra if request.settings.svm == 'scaled' else ''}"
     )
     about = {"command": request.command, "seeds": list(request.seeds), "settings": asdict(request.settings)}
+    about["versions"] = versions()
     outcome = GraphOutcome(results, note, about)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

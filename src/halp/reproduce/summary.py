@@ -14,7 +14,7 @@ from rich.table import Table
 from halp.core.files import write_json, write_text
 from halp.evaluation.analysis.paired_difference import Difference, paired_difference
 from halp.evaluation.analysis.similarities import evenly_chosen
-from halp.evaluation.results import mean_and_std
+from halp.evaluation.results import mean_and_std, versions
 from halp.reports.page import Report
 from halp.reports.run_report import add_curves, add_prototypes
 from halp.reproduce.scheduler import Schedule
@@ -169,11 +169,11 @@ class TableSummary:
         return text.getvalue()
 
     def save(self, folder: Path) -> list[Path]:
-        """Write `ID.md`, `ID.csv` and `ID.json`."""
+        """Write `ID.md`, `ID.csv` and `ID.json`; the last one names the versions and the commit."""
         return [
             write_text(folder / f"{self.id}.md", self.markdown()),
             write_text(folder / f"{self.id}.csv", self.csv()),
-            write_json(folder / f"{self.id}.json", asdict(self)),
+            write_json(folder / f"{self.id}.json", asdict(self) | {"versions": versions()}),
         ]
 
 
