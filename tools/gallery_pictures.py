@@ -40,10 +40,10 @@ def shown(page: Path, folder: Path) -> str:
         answer = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=True
         )
-        printed += answer.stdout
+        printed += answer.stderr + answer.stdout
     written = sorted(folder.rglob("*.html"), key=lambda path: path.stat().st_mtime)
     if not written:
-        style = "font:15px/1.5 monospace;padding:24px;background:#16181d;color:#e6e6e6;height:100vh;margin:0"
+        style = "font:15px/1.5 monospace;padding:24px;background:#16181d;color:#e6e6e6;margin:0;width:912px"
         written = [folder / "printed.html"]
         written[0].write_text(f'<meta charset="utf-8"><pre style="{style}">{html.escape(printed)}</pre>')
     return written[-1].resolve().as_uri()
@@ -62,8 +62,11 @@ def main(folder: Path) -> None:
             tab.goto(shown(page, folder / page.stem))
             tab.evaluate("document.querySelector('section, pre')?.scrollIntoView()")
             tab.wait_for_timeout(1500)  # players have drawn some poses by then
-            picture = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
-            picture.resize((800, 450), Image.Resampling.LANCZOS).save(OUT / f"{page.stem}.webp", quality=70)
+            printed = tab.locator("body > pre")
+            shot = printed.screenshot() if printed.count() else tab.screenshot()
+            picture = Image.open(io.BytesIO(shot)).convert("RGB")
+            size = (800, round(800 * picture.height / picture.width))
+            picture.resize(size, Image.Resampling.LANCZOS).save(OUT / f"{page.stem}.webp", quality=70)
             print(f"written: {OUT / page.stem}.webp", flush=True)
             tab.close()
 
