@@ -61,11 +61,10 @@ def _command(function: Any) -> list[str]:
     parameters = inspect.signature(function).parameters
     rows = []
     for name, described in re.findall(r"^\s+(\w+): (.*(?:\n\s{8,}.*)*)", arguments, flags=re.M):
-        parameter = parameters.get(name)
-        positional = parameter is not None and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
-        shown = name.upper() if positional else f"--{name.rstrip('_').replace('_', '-')}"
-        kind = "" if parameter is None else _kind(parameter.annotation)
-        default = "" if parameter is None else _default(parameter.default)
+        parameter = parameters[name]
+        positional = parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+        shown = name.upper() if positional else _options(name, parameter)
+        kind, default = _kind(parameter.annotation), _default(parameter.default)
         rows.append(f"| `{shown}` | {kind} | {default} | {_escaped(' '.join(described.split()))} |")
     for parameter in parameters.values():
         for field in getattr(parameter.default, "__dataclass_fields__", {}).values():
@@ -75,6 +74,14 @@ def _command(function: Any) -> list[str]:
             rows.append(f"| `{option}` | {_kind(field.type)} | {default} | {_escaped(doc)} |")
     head = ["", "| argument | type | default | what it is |", "| --- | --- | --- | --- |"]
     return [*lines, *head, *rows] if rows else lines
+
+
+def _options(name: str, parameter: inspect.Parameter) -> str:
+    """An option as it is typed, under the name and the aliases that its annotation gives it."""
+    notes = getattr(parameter.annotation, "__metadata__", ())
+    names = [note.name for note in notes if getattr(note, "name", None)] or [name.rstrip("_")]
+    aliases = [alias for note in notes for alias in getattr(note, "aliases", None) or ()]
+    return ", ".join([*(f"--{each.replace('_', '-')}" for each in names), *aliases])
 
 
 def _continued(command: str) -> list[str]:
