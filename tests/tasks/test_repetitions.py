@@ -17,8 +17,9 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip, present
 from halp.data.windows import span_columns
 from halp.skeleton import KINECT_V2, topology_for
+from halp.tasks.excursions import spectral_arc_length
 from halp.tasks.pose_tracks import PoseTrack
-from halp.tasks.repetitions import Repetitions, find_repetitions, spectral_arc_length
+from halp.tasks.repetitions import Repetitions, find_repetitions
 
 
 def poses_of(clip: Clip) -> PoseTrack:

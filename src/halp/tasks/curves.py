@@ -28,11 +28,12 @@ from halp.data.spans import Event, Events
 from halp.features.source import AnySource
 from halp.tasks.angles import joint_angles
 from halp.tasks.clinical import clinical_angles
+from halp.tasks.excursions import resampled
 from halp.tasks.gait import find_gait
 from halp.tasks.intervals import names_of, rounded
 from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source_name
 from halp.tasks.read_events import read_people
-from halp.tasks.repetitions import find_repetitions, resampled
+from halp.tasks.repetitions import find_repetitions
 
 POINTS = 101
 FEWEST = 2  # people or cycles of a side for a test

@@ -12,9 +12,9 @@ from halp.reports.page import Report
 
 def page_of(answer: Any, path: Path | None = None) -> Report:
     """The page of an answer, by its type; `path` is where it will be saved, for links to films beside it."""
-    from halp.reports.pages import answers, findings
+    from halp.reports.pages import answers, findings, movements
 
-    pages = {**answers.PAGES, **findings.PAGES}
+    pages = {**answers.PAGES, **findings.PAGES, **movements.PAGES}
     for kind in type(answer).__mro__:
         if kind in pages:
             return pages[kind](answer, path)
