@@ -20,15 +20,17 @@ from benchmarks.harness import Row
 from halp.data.synthetic import make_synthetic_store
 from halp.features.embed import embed_table
 
-CLIPS, VECTORS = (600, 4800), (50_000, 400_000)
+CLIPS, VECTORS = (500, 2000), (50_000, 400_000)
 
 
 def rows() -> list[Row]:
-    """Embedding from a store and building an index, each eight times as large."""
+    """Embedding from a store and building an index, the second several times as large."""
     encoder = halp.load_encoder("halp-base")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HALP_CACHE"] = ""
-        stores = [make_synthetic_store(Path(folder) / str(count), count=count) for count in CLIPS]
+        stores = [
+            make_synthetic_store(Path(folder) / str(count), count=count, repetitions=4) for count in CLIPS
+        ]
         embed_table(encoder, stores[0], progress=False)
         embedded = [
             _seconds(partial(embed_table, encoder, store, workers=1, progress=False)) for store in stores
