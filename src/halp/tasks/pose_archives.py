@@ -130,7 +130,9 @@ def write_nwb(path: Path, poses: PoseTrack) -> None:
         identifier=poses.name,
         session_start_time=datetime(1970, 1, 1, tzinfo=timezone.utc),
     )
-    file.subject = pynwb.file.Subject(subject_id=name, species="Homo sapiens", age="P0D/", sex="U")
+    file.subject = pynwb.file.Subject(
+        subject_id=name, description="person recorded", species="Homo sapiens", age="P0D/", sex="U"
+    )
     topology = poses.topology
     edges = np.array(topology.bones, dtype="uint8").reshape(-1, 2)
     skeleton = ndx_pose.Skeleton(name=topology.name, nodes=list(topology.joints), edges=edges)
@@ -140,6 +142,7 @@ def write_nwb(path: Path, poses: PoseTrack) -> None:
             name=joint,
             data=poses.joints[:, place],
             unit=unit,
+            description=f"position of {joint} in every frame",
             reference_frame="axes and origin as recorded",
             rate=float(poses.fps),
             starting_time=float(poses.start),
