@@ -20,7 +20,8 @@ from pyarrow import parquet
 from benchmarks.data_references import coordinates, normalise_by_loops, read_by_lines
 from benchmarks.harness import Row, interleaved, milliseconds
 from halp.data.ingest.prepare import keep_memory
-from halp.data.normalise import AUTHORS, keep_most_moving, normalise
+from halp.data.normalise import AUTHORS, normalise
+from halp.data.persons import keep_most_moving
 from halp.data.readers.ntu import parse_skeleton
 from halp.data.store import Store, open_store
 from halp.data.store_check import content_hash

@@ -22,9 +22,9 @@ from rich.table import Table
 from benchmarks.harness import RESULTS
 from halp.evaluation.results import versions
 from halp.skeleton import topology_for
-from halp.tasks.curves import cluster_permutation
 from halp.tasks.group_tests import compare_groups
 from halp.tasks.intervals import mean_interval
+from halp.tasks.permutation import cluster_permutation
 from halp.tasks.pose_tracks import Floats, PoseTrack
 from halp.tasks.repetitions import find_repetitions
 from halp.tasks.within import compare_conditions

@@ -32,8 +32,10 @@ from halp.evaluation import embed
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
 from halp.tasks.adapt import Neighbourhood
-from halp.tasks.classifier import REJECTION_RATE, fit_classifier
-from halp.tasks.classify import disable_unreliable_rejection, group_clips
+from halp.tasks.calibration import REJECTION_RATE
+from halp.tasks.classifier import fit_classifier
+from halp.tasks.classify import disable_unreliable_rejection
+from halp.tasks.labelling import group_clips
 
 SHOTS = (3, 5, 10, None)
 

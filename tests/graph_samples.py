@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from halp.reproduce.graph_sets import assemble
-from halp.zoo.graphcl import GIN, GraphBatch, GraphSet
+from halp.zoo.graph_batches import GraphBatch, GraphSet
+from halp.zoo.graphcl import GIN
 
 
 def random_graphs(

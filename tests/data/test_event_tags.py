@@ -9,7 +9,7 @@ import pytest
 
 from halp.core.errors import InputError
 from halp.data.clip import Clip
-from halp.data.tags import make_tagger
+from halp.data.tagger import make_tagger
 
 HEAD = "recording,start,stop,label,subject,source,score\n"
 

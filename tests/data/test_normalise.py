@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halp.core.errors import InputError
-from halp.data.normalise import NUMBERED, STEPS, keep_most_moving, motion_energy, normalise, rotation_between
+from halp.data.normalise import NUMBERED, STEPS, normalise
+from halp.data.persons import keep_most_moving, motion_energy
+from halp.data.rotation import rotation_between
 from halp.skeleton import KINECT_V1, KINECT_V2, get_topology
 
 

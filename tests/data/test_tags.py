@@ -290,7 +290,7 @@ def test_folders_name_the_classes_of_long_tables_too(tmp_path: Path) -> None:
 
 
 def test_a_table_of_files_fits_the_clips_of_their_store(takes: Path) -> None:
-    from halp.data.tags import make_tagger
+    from halp.data.tagger import make_tagger
 
     store = takes.parent / "store"
     prepare("arrays", takes, store, options={"topology": "kinect-v2"}, progress=False)

@@ -17,19 +17,14 @@ from threadpoolctl import threadpool_limits
 
 from halp.core.errors import InputError
 from halp.tasks.assessment import MOST, assess, few_per_class, learning_curve
-from halp.tasks.classifier import (
-    PLAIN,
-    Choice,
+from halp.tasks.calibration import (
     accuracy_interval,
-    fit_classifier,
     fit_temperature,
-    folds,
     nearest_similarities,
     rejection_threshold,
-    sample_rows,
-    suggest,
     wilson,
 )
+from halp.tasks.classifier import PLAIN, Choice, fit_classifier, folds, sample_rows, suggest
 from halp.tasks.heads import KINDS, Candidate, candidates, fit_head, fit_heads, project_to_row_span, unit
 
 

@@ -16,7 +16,8 @@ from scipy import stats
 
 from halp.cli import main
 from halp.core.errors import InputError
-from halp.tasks.curves import Cycle, _compare, cluster_permutation, cycles_of
+from halp.tasks.curves import Cycle, _compare, cycles_of
+from halp.tasks.permutation import cluster_permutation
 from halp.tasks.pose_files import write_poses
 
 

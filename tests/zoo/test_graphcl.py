@@ -22,15 +22,12 @@ from halp.core.errors import InputError
 from halp.hallucinate import HallucinatedPositives
 from halp.reproduce.graph_sets import assemble
 from halp.reproduce.graphs import C_GRID, override, svm_accuracies
+from halp.zoo.graph_batches import GraphBatch, GraphSet, augment, grown_subgraph
 from halp.zoo.graphcl import (
     GIN,
-    GraphBatch,
-    GraphSet,
     GraphSettings,
     GraphTraining,
     SumRows,
-    augment,
-    grown_subgraph,
     nt_xent_without_positive,
     sum_pool,
     unit_or_zero,

@@ -55,7 +55,7 @@ def classify_fit(
         seed: of the folds.
         json: print accuracies as JSON.
     """
-    from halp.tasks.classifier import check_rejection
+    from halp.tasks.calibration import check_rejection
     from halp.tasks.classify import fit
     from halp.tasks.model_folder import check_free, save_model
 

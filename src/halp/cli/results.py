@@ -56,7 +56,7 @@ def evaluate(
         json: print the results as JSON.
     """
     from halp.core.packages import find_encoder, is_package, list_shipped
-    from halp.data.splits import evaluation_splits
+    from halp.data.choose_splits import evaluation_splits
     from halp.data.store import open_store
     from halp.evaluation.evaluate_run import evaluate_run, verdict
     from halp.evaluation.protocol import parse_protocol_settings
@@ -227,12 +227,7 @@ def verify(path: Positional[Path], *, json: bool = False) -> None:
 
 
 def _reproduce_graphs(
-    data: tuple[str, ...],
-    workers: int | None,
-    engine: str | None,
-    dry_run: bool,
-    json: bool,
-    **choices: Any,
+    data: tuple[str, ...], workers: int | None, engine: str | None, dry_run: bool, json: bool, **choices: Any
 ) -> None:
     from halp.reproduce.graphs import plan_graphs, reproduce_graphs, request_graphs
 

@@ -166,7 +166,7 @@ def _advice(store: Any, split: str) -> str:
     """What to know before training: where a shipped encoder reads these joints, own training has not paid so
     far.
     """
-    from halp.data.splits import training_clips
+    from halp.data.choose_splits import training_clips
     from halp.features.loading import choose_shipped
     from halp.features.source import open_source
 

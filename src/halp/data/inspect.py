@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from halp.data.choose_splits import split_command
 from halp.data.cleaning import (
     exchanged_persons,
     find_spikes,
@@ -23,7 +24,7 @@ from halp.data.cleaning import (
     up_axis,
 )
 from halp.data.clip import Frames
-from halp.data.splits import split_command, split_sizes
+from halp.data.splits import split_sizes
 from halp.data.store import Store, open_store
 
 Pairs = Iterator[tuple[str, str]]  # problem and remedy

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from halp.core.errors import InputError, check_choice
-from halp.data.splits import Split, SplitRule, drawn_by, k_fold
+from halp.data.choose_splits import drawn_by
+from halp.data.splits import Split, SplitRule, k_fold
 from halp.data.store import Store, add_split, open_store
 
 STRATIFIED = "stratified"

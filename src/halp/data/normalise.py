@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
 from halp.data import cleaning
 from halp.data.cleaning import interpolate_gaps, mean_line, seen_joints, trunk
 from halp.data.clip import Clip, Frames, frame_numbers, present, runs
+from halp.data.persons import motion_energy, present_first
+from halp.data.rotation import rotation_between, turned
 from halp.skeleton import Topology
 
 Step = Callable[[Frames, Topology], Frames]
@@ -25,7 +26,6 @@ STEPS: dict[str, Step] = {
     "metres": cleaning.metres,
     "fill-gaps": cleaning.fill_gaps,
 }
-Vector = npt.NDArray[np.float64]
 
 #: Steps that may carry a number: what they do with it, its default and what it means; one of them needs the
 #: frame rate.
@@ -107,47 +107,6 @@ def normalise_clip(clip: Clip, topology: Topology, steps: Sequence[str]) -> Clip
     return replace(clip, frames=frames, absent=runs(left_out))
 
 
-def present_first(frames: Frames) -> Frames:
-    """The persons of `(T, P, V, C)` who are seen in any frame before those who are not, otherwise in their
-    order.
-    """
-    there = np.asarray(present(frames).any(axis=0))
-    if not (there[1:] > there[:-1]).any():
-        return frames
-    return frames[:, np.argsort(~there, kind="stable")]
-
-
-def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
-    """How much each person moves and extends: `(T, P, V, C)` → `(P,)`, the authors' measure for choosing
-    persons.
-
-    The standard deviation over the joints of the frames where the person is there, summed over the
-    coordinates.
-    """
-    there = present(frames)
-    energy = np.zeros(frames.shape[1], dtype=np.float32)
-    for person in np.flatnonzero(there.any(axis=0)):
-        seen = there[:, person]
-        joints = frames[:, person] if seen.all() else frames[seen, person]
-        energy[person] = joints.reshape(-1, frames.shape[3]).T.copy().std(axis=1).sum()
-    return energy
-
-
-def keep_most_moving(bodies: Frames, persons: int) -> tuple[Frames, tuple[str, ...]]:
-    """The persons of largest motion energy, the first of them first, and what there is to say about the
-    rest.
-    """
-    repairs = []
-    if bodies.shape[1] > persons:
-        repairs.append(f"the {persons} of {bodies.shape[1]} bodies that move most kept")
-    empty = int((~present(bodies).any(axis=1)).sum())
-    if empty:
-        repairs.append(f"{empty} of {len(bodies)} frames have no body")
-    if bodies.shape[1] > 1:
-        bodies = bodies[:, np.argsort(-motion_energy(bodies), kind="stable")[:persons]]
-    return bodies, tuple(repairs)
-
-
 @step("order-persons")
 def order_persons(frames: Frames, topology: Topology) -> Frames:
     """Put the person of largest motion energy first."""
@@ -214,10 +173,6 @@ def _axes(topology: Topology, name: str) -> tuple[tuple[str, str], tuple[str, st
     return topology.up, topology.across
 
 
-def _turned(frames: Frames, rotation: Vector) -> Frames:
-    return (frames.reshape(-1, 3) @ rotation.T.astype(np.float32)).reshape(frames.shape)
-
-
 @step("rotate-first")
 def rotate_by_first_frame(frames: Frames, topology: Topology) -> Frames:
     """Turn the whole clip so that in the first frame `up` lies on z and then `across` on x (the authors'
@@ -232,7 +187,7 @@ def rotate_by_first_frame(frames: Frames, topology: Topology) -> Frames:
     for (start, end), axis in zip(axes, (2, 0)):
         direction = body[topology.index(end)] - body[topology.index(start)]
         rotation = rotation_between(rotation @ direction, np.eye(3)[axis]) @ rotation
-    return _turned(frames, rotation)
+    return turned(frames, rotation)
 
 
 @step("rotate-mean")
@@ -247,9 +202,9 @@ def rotate_by_mean_axes(frames: Frames, topology: Topology) -> Frames:
     shoulders = mean_line(frames, topology, across)
     x = shoulders - (shoulders @ z) * z
     if np.linalg.norm(x) < 1e-9 or np.linalg.norm(vertical) < 1e-9:
-        return _turned(frames, rotation_between(vertical, np.eye(3)[2]))
+        return turned(frames, rotation_between(vertical, np.eye(3)[2]))
     x /= np.linalg.norm(x)
-    return _turned(frames, np.stack([x, np.cross(z, x), z]))
+    return turned(frames, np.stack([x, np.cross(z, x), z]))
 
 
 @step("yaw")
@@ -260,7 +215,7 @@ def turn_about_the_vertical(frames: Frames, topology: Topology) -> Frames:
     _, across = _axes(topology, "yaw")
     line = mean_line(frames, topology, across)
     line[1] = 0
-    return _turned(frames, rotation_between(line, np.eye(3)[0]))
+    return turned(frames, rotation_between(line, np.eye(3)[0]))
 
 
 @step("scale")
@@ -302,30 +257,6 @@ def pick_frames(frames: Frames, count: float) -> Frames:
     """
     every = max(1, len(frames) // int(count))
     return frames[::every][: int(count)]
-
-
-def rotation_between(source: Vector, target: Vector) -> Vector:
-    """The smallest rotation that turns the direction `source` onto `target`; identity if there is no
-    direction.
-
-    >>> rotation_between(np.array([0.0, 2.0, 0.0]), np.array([0.0, 0.0, 1.0])).round(6).tolist()
-    [[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]]
-    """
-    lengths = math.sqrt(source @ source), math.sqrt(target @ target)
-    if lengths[0] * lengths[1] < 1e-9:
-        return np.eye(3)
-    start, end = source / lengths[0], target / lengths[1]
-    middle = start + end
-    # One plus the cosine, accurate for nearly opposite directions too.
-    bend = middle @ middle / 2
-    if bend < 1e-12:
-        perpendicular = np.eye(3)[np.argmin(np.abs(start))]
-        perpendicular = perpendicular - start * (start @ perpendicular)
-        perpendicular /= np.linalg.norm(perpendicular)
-        return 2 * np.outer(perpendicular, perpendicular) - np.eye(3)
-    turn = np.outer(end, start)
-    turn = turn - turn.T
-    return np.eye(3) + turn + turn @ turn / bend
 
 
 ANCHORS = ("hip_center", "shoulder_center")

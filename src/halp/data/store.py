@@ -27,8 +27,9 @@ from halp.core.files import building, restore_moved_aside, write_text
 from halp.core.locks import locked_folder
 from halp.core.remote import fetched
 from halp.core.urls import check_local
+from halp.data.choose_splits import split_command
 from halp.data.clip import Clip, Frames, Runs, frame_numbers, unknown
-from halp.data.splits import Indices, SplitRule, split_command, split_sizes
+from halp.data.splits import Indices, SplitRule, split_sizes
 from halp.data.store_check import (
     check_absent,
     check_header,

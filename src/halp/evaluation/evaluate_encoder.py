@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from halp.core.errors import InputError
-from halp.data.splits import ALL, Indices
+from halp.data.choose_splits import ALL
+from halp.data.splits import Indices
 from halp.data.store import Store, open_store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation.protocol import (
@@ -31,6 +32,8 @@ from halp.features.source import open_source
 
 Encoder = PretrainedEncoder | Mapping[str, PretrainedEncoder] | EncoderEnsemble | str | os.PathLike[str]
 
+Setting = bool | int | float | str | Sequence[int] | None  # what settings of protocols are
+
 
 @overload
 def evaluate(
@@ -38,7 +41,14 @@ def evaluate(
     store: Store | str | os.PathLike[str],
     protocol: str = ...,
     split: str = ...,
-    **options: Any,
+    *,
+    seed: int = ...,
+    seeds: Sequence[int] = ...,
+    features: Features | None = ...,
+    cache: str | os.PathLike[str] | FeatureCache | None = ...,
+    device: str = ...,
+    progress: bool = ...,
+    **settings: Setting,
 ) -> Result: ...
 
 
@@ -48,7 +58,14 @@ def evaluate(
     store: Store | str | os.PathLike[str],
     protocol: Sequence[str],
     split: str = ...,
-    **options: Any,
+    *,
+    seed: int = ...,
+    seeds: Sequence[int] = ...,
+    features: Features | None = ...,
+    cache: str | os.PathLike[str] | FeatureCache | None = ...,
+    device: str = ...,
+    progress: bool = ...,
+    **settings: Setting,
 ) -> dict[str, Result]: ...
 
 
@@ -64,7 +81,7 @@ def evaluate(
     cache: str | os.PathLike[str] | FeatureCache | None = None,
     device: str = "auto",
     progress: bool = True,
-    **settings: Any,
+    **settings: Setting,
 ) -> Result | dict[str, Result]:
     """Evaluate an encoder on the labelled clips of a store.
 

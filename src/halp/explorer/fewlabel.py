@@ -20,7 +20,8 @@ from halp.features.embed import embed_frames, ready_clips
 from halp.tasks.adapt import Neighbourhood
 from halp.tasks.assessment import cross_validate
 from halp.tasks.classifier import TUNED, fit_classifier, folds, sample_rows, suggest
-from halp.tasks.classify import disable_unreliable_rejection, group_clips
+from halp.tasks.classify import disable_unreliable_rejection
+from halp.tasks.labelling import group_clips
 
 MANY = 4 * SUGGESTED  # recordings without a label that are enough to choose from
 _JUDGED = 400  # labelled rows that are cross-validated; more are sampled

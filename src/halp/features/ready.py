@@ -21,7 +21,8 @@ from halp.core.errors import InputError
 from halp.data.cleaning import gap_counts
 from halp.data.clip import Clip, Frames, present
 from halp.data.ingest.pipeline import split_steps
-from halp.data.normalise import CLEANING, MIDDLE, keep_most_moving, normalise, normalise_clip, present_first
+from halp.data.normalise import CLEANING, MIDDLE, normalise, normalise_clip
+from halp.data.persons import keep_most_moving, present_first
 from halp.data.store import Store
 from halp.features.source import Source
 from halp.skeleton import Topology, list_topologies, map_joints

@@ -31,7 +31,7 @@ from halp.data.readers import ChoosesDimensions, Item
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.source_files import excluding_files
 from halp.data.store import Store, open_store
-from halp.data.tags import Tagger, make_tagger
+from halp.data.tagger import Tagger, make_tagger
 from halp.data.windows import WindowSettings
 from halp.engine import Engine
 from halp.features.content import (

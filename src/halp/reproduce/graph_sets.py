@@ -10,7 +10,7 @@ import torch
 
 from halp.core.errors import InputError
 from halp.data.readers.archives import load_npz
-from halp.zoo.graphcl import GraphSet
+from halp.zoo.graph_batches import GraphSet
 
 Integers = npt.NDArray[np.int64]
 ARRAYS = {"edge_index": 2, "node_labels": 1, "graph_ptr": 1, "labels": 1}  # with their numbers of axes

@@ -32,7 +32,8 @@ from halp.evaluation.results import versions
 from halp.reproduce.graph_sets import Integers, read_graphs
 from halp.reproduce.summary import markdown_table, spread
 from halp.reproduce.trainings import one_core, raise_failures, stoppable, training_engine
-from halp.zoo.graphcl import GraphSet, GraphSettings, GraphTraining
+from halp.zoo.graph_batches import GraphSet
+from halp.zoo.graphcl import GraphSettings, GraphTraining
 
 SETS = ("MUTAG", "PROTEINS", "NCI1", "DD")
 C_GRID = tuple(10.0**power for power in range(-3, 4))

@@ -18,7 +18,7 @@ import numpy as np
 
 from halp.core.errors import InputError
 from halp.core.progress import Bar, log
-from halp.data.splits import evaluation_splits
+from halp.data.choose_splits import evaluation_splits
 from halp.data.store import open_store
 from halp.engine import Failure, run_shards
 from halp.evaluation.analysis.paired_difference import Difference, paired_difference

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from halp.core.progress import Bar
 from halp.tasks.adapt import Neighbourhood
-from halp.tasks.classifier import PLAIN, Choice, accuracy_interval, choose, fit_classifier, folds
+from halp.tasks.calibration import accuracy_interval
+from halp.tasks.classifier import PLAIN, Choice, choose, fit_classifier, folds
 from halp.tasks.heads import Labels, Vectors, fit_head, project_to_row_span
 
 Splits = list[tuple[Labels, Labels]]

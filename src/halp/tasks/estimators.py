@@ -26,7 +26,8 @@ from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed
 from halp.features.loading import as_encoder
 from halp.skeleton import Topology
-from halp.tasks.classifier import REJECTION_RATE, Prediction, fit_classifier
+from halp.tasks.calibration import REJECTION_RATE
+from halp.tasks.classifier import Prediction, fit_classifier
 from halp.training import load_recipe, pretrain
 
 Clips = Sequence[npt.NDArray[Any]]

@@ -19,24 +19,17 @@ from halp.features.embed import embed_frames, frames_pool, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource
 from halp.tasks.assessment import Score
-from halp.tasks.classifier import (
+from halp.tasks.calibration import (
     REJECTION_RATE,
-    Classifier,
     Floats,
-    Labels,
     check_rejection,
     fit_temperature,
-    folds,
     nearest_similarities,
 )
-from halp.tasks.classify import (
-    Labelling,
-    check_classes,
-    disable_unreliable_rejection,
-    labelled_rows,
-    labelling,
-)
+from halp.tasks.classifier import Classifier, Labels, folds
+from halp.tasks.classify import disable_unreliable_rejection
 from halp.tasks.heads import Candidate, Head, unit
+from halp.tasks.labelling import Labelling, check_classes, labelled_rows, labelling
 from halp.tasks.model_folder import Model
 
 

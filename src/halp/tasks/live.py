@@ -24,7 +24,7 @@ from halp.features.embed import embed_frames
 from halp.features.ready import prepare_source
 from halp.features.source import open_source
 from halp.skeleton import Topology
-from halp.tasks.classifier import Reject, check_rejection
+from halp.tasks.calibration import Reject, check_rejection
 from halp.tasks.model_folder import Model, as_model
 from halp.tasks.segment import STRIDE, WINDOW, timeline_cutting
 from halp.tasks.segments import SEEN, predicted

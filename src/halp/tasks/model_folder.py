@@ -16,17 +16,20 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
+from typing_extensions import Unpack
 
 from halp._version import __version__
 from halp.core.errors import InputError
 from halp.core.files import building, read_json, save_arrays, sha256, write_json, write_text
 from halp.core.packages import CARD, CONFIG, WEIGHTS, find_package
+from halp.data.reading import Reading, ReadingKeywords
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
 from halp.encoders.sides import one_sided, sides_of, with_sides
 from halp.features.source import AnySource
+from halp.tasks.calibration import Reject, check_rejection
 from halp.tasks.card import model_card
-from halp.tasks.classifier import Classifier, check_rejection
+from halp.tasks.classifier import Classifier
 from halp.tasks.heads import Candidate, Head
 from halp.tasks.segments import Predictions
 
@@ -67,13 +70,24 @@ class Model:
         """
         return self.classifier.can_reject()
 
-    def predict(self, source: AnySource, **options: Any) -> Predictions:
+    def predict(
+        self,
+        source: AnySource,
+        *,
+        reject: Reject = "auto",
+        cache: bool = False,
+        progress: bool = False,
+        reading: Reading | None = None,
+        **keywords: Unpack[ReadingKeywords],
+    ) -> Predictions:
         """Classes of arrays, recordings or a store, see `halp.classify_predict`; arrays have the encoder's
-        joints unless
-        `topology` is given. Safe to call from several threads."""
+        joints unless `topology` is given. Safe to call from several threads.
+        """
         from halp.tasks.classify import predict
 
-        return predict(self, source, **{"cache": False, "progress": False, **options})
+        return predict(
+            self, source, reject=reject, cache=cache, progress=progress, reading=reading, **keywords
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as a folder, whole or not at all, see `halp.save_model`."""

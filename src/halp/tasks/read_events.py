@@ -10,7 +10,8 @@ from pathlib import Path
 
 from halp.core.errors import InputError, check_choice
 from halp.data.spans import SOURCES, Events
-from halp.data.text_files import problem, read_plain_table
+from halp.data.text_files import problem
+from halp.data.text_tables import read_plain_table
 from halp.features.source import AnySource
 from halp.tasks.events.formats import read_events
 from halp.tasks.pose_tracks import recording_lengths

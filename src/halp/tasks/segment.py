@@ -19,7 +19,7 @@ from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
-from halp.tasks.classifier import Reject
+from halp.tasks.calibration import Reject
 from halp.tasks.classify import predict_table, warn_about
 from halp.tasks.cluster import group_vectors
 from halp.tasks.model_folder import Model, load_model

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from halp.core.errors import InputError
 from halp.data.spans import Event
-from halp.tasks.classifier import Reject
+from halp.tasks.calibration import Reject
 from halp.tasks.live import LiveRecognition
 from halp.tasks.model_folder import Model, load_model
 from halp.video.live import LivePicture, camera_rate, watch

@@ -18,7 +18,7 @@ from torch import Tensor
 from halp.core.distributed import world_size
 from halp.core.errors import InputError
 from halp.core.sampling import steps_in_epoch
-from halp.data.splits import ALL, training_clips
+from halp.data.choose_splits import ALL, training_clips
 from halp.data.store import Store
 from halp.methods import Method
 from halp.training.checkpoint import Checkpoint, list_checkpoints, restore

@@ -13,7 +13,7 @@ from reader_samples import OPTIONS, SAMPLES, files_of
 import halp
 from halp.core.errors import InputError
 from halp.data.clip import Clip
-from halp.data.ingest.pipeline import open_source
+from halp.data.ingest.pipeline import plan_reading
 
 ONE_FILE = {"interchange", "h36m"}  # a source is one file
 DAMAGES = {
@@ -42,7 +42,7 @@ def test_a_broken_first_file_does_not_hide_the_others(sample: str, damage: str, 
     source, reader = folder_of(sample, tmp_path, damage), SAMPLES[sample][0]
     # half a file may look like one of another format
     for file_format in (reader,) if damage == "cut" else (reader, "auto"):
-        pipeline, items = open_source(source, file_format, options=OPTIONS.get(reader))
+        pipeline, items = plan_reading(source, file_format, options=OPTIONS.get(reader))
         assert pipeline.reader.name == reader
         clips = [one for one in pipeline.work(items) if isinstance(one, Clip)]
         assert {clip.source.split("/")[0] for clip in clips} >= {"b", "c"}
@@ -54,7 +54,7 @@ def test_a_folder_with_nothing_readable_names_its_first_file(sample: str, tmp_pa
     for path in files_of(source):
         path.write_bytes(b"hello\n")
     with pytest.raises(InputError, match=f"'{source}/a/"):
-        open_source(source, SAMPLES[sample][0])
+        plan_reading(source, SAMPLES[sample][0])
 
 
 def test_a_broken_first_file_is_named_with_every_answer(tmp_path: Path) -> None:

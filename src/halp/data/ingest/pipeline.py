@@ -15,7 +15,8 @@ import numpy as np
 
 from halp.core.errors import InputError
 from halp.data.clip import NOBODY, Clip, Dropped
-from halp.data.normalise import CLEANING, check_steps, keep_most_moving, normalise, normalise_clip
+from halp.data.normalise import CLEANING, check_steps, normalise, normalise_clip
+from halp.data.persons import keep_most_moving
 from halp.data.readers import ChoosesDimensions, Info, Item, Reader, get_reader, sniff_reader, with_options
 from halp.data.readers.shared import class_folder, class_folders
 from halp.data.source_files import walking_once

@@ -28,7 +28,7 @@ from halp.data.clip import Clip, Dropped
 from halp.data.sandbox import is_hdf5, object_names
 from halp.data.source_files import walk
 from halp.data.splits import SplitRule
-from halp.data.text_files import NO_HEADER, header_cells
+from halp.data.text_tables import NO_HEADER, header_cells
 from halp.skeleton import Topology
 
 

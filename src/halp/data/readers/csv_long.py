@@ -20,18 +20,16 @@ from halp.data.readers.shared import find_layout
 from halp.data.source_files import any_file, find_files, remembered
 from halp.data.text_files import (
     MOST_CELLS,
-    Table,
     are_whole,
     check_unique_names,
     drop_if_empty,
-    header_cells,
     mask_low_scores,
     places_in_time,
     problem,
-    read_table,
     safe_name,
     shown,
 )
+from halp.data.text_tables import Table, header_cells, read_table
 from halp.skeleton import Topology, get_topology, list_topologies, topology_for
 
 _NEEDED = ("clip", "frame", "joint", "x", "y")

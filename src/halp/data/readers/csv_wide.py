@@ -20,7 +20,8 @@ from halp.core.config import limited
 from halp.core.errors import InputError
 from halp.data.readers import register_reader
 from halp.data.readers.shared import PoseFileReader, Poses
-from halp.data.text_files import Floats, Table, header_cells, places_in_time, problem, read_table, shown
+from halp.data.text_files import Floats, places_in_time, problem, shown
+from halp.data.text_tables import Table, header_cells, read_table
 from halp.skeleton import canonical_joints, get_topology
 
 _COLUMNS = ("class", "label", "action", "activity")

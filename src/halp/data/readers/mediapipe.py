@@ -23,12 +23,12 @@ from halp.data.text_files import (
     Floats,
     checked_scores,
     coordinates,
-    header_cells,
     json_numbers,
     mask_low_scores,
     problem,
     shown,
 )
+from halp.data.text_tables import header_cells
 from halp.data.tracking import Detection, follow
 from halp.skeleton import canonical_joints, get_topology
 

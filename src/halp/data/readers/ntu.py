@@ -20,7 +20,8 @@ import numpy as np
 
 from halp.core.config import limited
 from halp.data.clip import Clip, Dropped, Frames
-from halp.data.normalise import AUTHORS, keep_most_moving
+from halp.data.normalise import AUTHORS
+from halp.data.persons import keep_most_moving
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.archives import load_pickle_in_npy
 from halp.data.readers.shared import PERSONS, PoseFileReader, Poses

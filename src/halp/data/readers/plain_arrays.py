@@ -29,7 +29,8 @@ from halp.data.readers.shared import (
     turned,
 )
 from halp.data.source_files import JSON_LINES, head, load_npy, read_json_source, walk
-from halp.data.text_files import as_floats, json_numbers, problem, read_table
+from halp.data.text_files import as_floats, json_numbers, problem
+from halp.data.text_tables import read_table
 from halp.data.topology_file import find_topology
 from halp.skeleton import Topology, get_topology, list_topologies
 

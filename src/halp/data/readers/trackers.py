@@ -20,19 +20,8 @@ from halp.data.readers import register_reader
 from halp.data.readers.shared import MOST_PERSONS, PeopleFileReader, Poses
 from halp.data.sandbox import Content, column, load_pickle, object_names, read_hdf5
 from halp.data.source_files import find_files, head
-from halp.data.text_files import (
-    LARGEST_COORDINATE,
-    MOST_CELLS,
-    Floats,
-    Table,
-    as_floats,
-    csv_rows,
-    header_cells,
-    number,
-    problem,
-    read_table,
-    shown,
-)
+from halp.data.text_files import LARGEST_COORDINATE, MOST_CELLS, Floats, as_floats, number, problem, shown
+from halp.data.text_tables import Table, csv_rows, header_cells, read_table
 
 _HEADERS = ("scorer", "individuals", "bodyparts", "coords")
 _FIRST = re.compile(rb"\s*\"?(scorer|individuals|bodyparts)\"?\s*,", re.IGNORECASE)
