@@ -47,7 +47,8 @@ def shards_of(folder: Path) -> ShardedVectors:
 
 def measure(folder: Path, count: int) -> dict[str, Any]:
     """Build, search, filter, add a shard; in CPU seconds of this process."""
-    vectors, home, found = shards_of(folder), folder / "index", {}
+    vectors, home = shards_of(folder), folder / "index"
+    found: dict[str, Any] = {}
     draw = np.random.default_rng(9)
     queries = np.asarray(vectors[np.sort(draw.choice(len(vectors), 20, replace=False))]) + np.float32(0.05)
     clock = _Clock(found)

@@ -36,7 +36,7 @@ Setting = bool | int | float | str | Sequence[int] | None  # what settings of pr
 
 
 @overload
-def evaluate(
+def evaluate(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
     encoder: Encoder,
     store: Store | str | os.PathLike[str],
     protocol: str = ...,

@@ -36,7 +36,8 @@ class ListedWhenRead(Sequence[Item]):
     """Items of a source that are listed when one of them is asked for."""
 
     def __init__(self, count: int, listing: Listing) -> None:
-        self._count, self._listing, self._items = count, listing, None
+        self._count, self._listing = count, listing
+        self._items: list[Item] | None = None
 
     def __len__(self) -> int:
         return self._count
