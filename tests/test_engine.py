@@ -110,6 +110,10 @@ def cluster() -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
             started.append(
                 subprocess.Popen([*worker, "--no-dashboard"], stderr=subprocess.DEVNULL, text=True)
             )
+        from distributed import Client
+
+        with Client(address) as client:  # one worker alone could finish all shards before the other comes
+            client.wait_for_workers(2, timeout=300)
         yield address, started[1:]
     finally:
         for process in started:

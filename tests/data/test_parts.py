@@ -57,7 +57,7 @@ def kept(folder: Path) -> list[Path]:
 def killed(folder: Path, tree: Path, *, by: str = "SIGKILL", workers: int = 1) -> None:
     (folder / "killed.py").write_text(KILLED)
     command = [sys.executable, str(folder / "killed.py"), str(tree), str(folder / "store"), by, str(workers)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == -signal.SIGKILL if by == "SIGKILL" else done.returncode, done.stderr
 
 

@@ -57,7 +57,7 @@ def raw(store: Store) -> PretrainedEncoder:
 def owner(what: str, store: Store, folder: Path, pause: float) -> subprocess.Popen[bytes]:
     """A process that owns something below `folder`: it is waited for until its lock is there."""
     job = subprocess.Popen([sys.executable, "-c", OWNER, what, str(store.path), str(folder), str(pause)])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not any(path.stat().st_size for path in folder.rglob(".*.lock")):  # the owner has written its name
         assert job.poll() is None
         assert time.monotonic() < deadline, "the other process does not begin"

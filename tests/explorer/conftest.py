@@ -44,7 +44,7 @@ class Explorer:
         body = data if data is None or isinstance(data, bytes) else json.dumps(data).encode()
         request = urllib.request.Request(f"{self.base}{path}", data=body, headers=given)  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
@@ -69,7 +69,7 @@ class Explorer:
             for name, one in facts["arrays"].items()
         }
 
-    def wait(self, condition: Callable[[dict[str, Any]], Any], seconds: float = 90) -> dict[str, Any]:
+    def wait(self, condition: Callable[[dict[str, Any]], Any], seconds: float = 300) -> dict[str, Any]:
         """The state once it is as wanted."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -81,7 +81,7 @@ class Explorer:
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(how)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=300)
 
 
 @pytest.fixture(scope="session")

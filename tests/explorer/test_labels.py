@@ -348,7 +348,7 @@ with LabelBook(Path(sys.argv[1])) as book:
 def test_a_full_disk_refuses_what_it_cannot_keep_and_shows_nothing_else(tmp_path: Path, room: int) -> None:
     path = tmp_path / "labels.csv"
     command = [sys.executable, "-c", FULL, str(path), str(room)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     lines = [line.split() for line in ended.stdout.splitlines()]
     kept = sorted(f"r{line[1]}" for line in lines if line[0] == "kept")

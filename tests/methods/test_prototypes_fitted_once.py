@@ -123,7 +123,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tens
     """What one process found, and each of two."""
     folder = tmp_path_factory.mktemp("steps")
     jobs = start(folder, TRAIN, ((0, 1), (0, 2), (1, 2)))
-    assert [job.wait(timeout=120) for job in jobs] == [0, 0, 0]
+    assert [job.wait(timeout=300) for job in jobs] == [0, 0, 0]
     return [load_file(folder / f"{name}.safetensors") for name in ("1-0", "2-0", "2-1")]
 
 
@@ -157,7 +157,7 @@ def test_two_ranks_draw_and_find_what_one_does(steps: list[dict[str, torch.Tenso
 
 def test_clustering_that_fails_leaves_no_rank_waiting(tmp_path: Path) -> None:
     jobs = start(tmp_path, FAIL, ((0, 2), (1, 2)))
-    first, second = (job.communicate(timeout=60)[0] for job in jobs)
+    first, second = (job.communicate(timeout=300)[0] for job in jobs)
     assert first.startswith("InputError k-means got a point that is not finite")
     assert second.startswith("LostProcess process 1 of 2 stops: process 0 failed")
     assert [job.returncode for job in jobs] == [0, 0]

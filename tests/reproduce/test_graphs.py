@@ -237,11 +237,11 @@ def test_a_sweep_of_two_processes_that_is_stopped_keeps_its_cells_and_equals_one
         env={**os.environ, "COLUMNS": "300"},
     )
     cells = folder / "stopped" / "graphs" / "cells"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (cells.is_dir() and len(list(cells.glob("*.json"))) > 1) and time.monotonic() < deadline:
         time.sleep(0.05)
     job.send_signal(signal.SIGTERM)
-    said = job.communicate(timeout=60)[1].decode()
+    said = job.communicate(timeout=300)[1].decode()
     assert job.returncode == 3, said
     assert "same command" in said
     assert "Traceback" not in said

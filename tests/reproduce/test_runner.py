@@ -159,7 +159,7 @@ def test_a_table_is_the_same_from_one_worker_two_and_an_executor_and_after_a_kil
 
 def kill_first_worker(runs: Path, job: subprocess.Popen) -> bool:
     """Kill the worker that holds the lock of the first run, as soon as it has written a checkpoint."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and job.poll() is None:
         if list(runs.glob("**/checkpoints/step-*")):
             workers = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
@@ -302,7 +302,7 @@ def test_second_sweep_in_a_folder_is_refused_and_takes_over_from_a_killed_one(
     ]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (tmp_path / ".out.lock").exists():
             assert first.poll() is None
             assert time.monotonic() < deadline
@@ -317,7 +317,7 @@ def test_second_sweep_in_a_folder_is_refused_and_takes_over_from_a_killed_one(
         first.wait()
     # the lock of the dead is no obstacle: what is wrong with the request is said, not that the sweep is in
     # use
-    said, deadline = "is in use", time.monotonic() + 30
+    said, deadline = "is in use", time.monotonic() + 300
     while (
         "is in use" in said and time.monotonic() < deadline
     ):  # a program it was just starting may hold the lock a moment longer

@@ -39,7 +39,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
 def halp_command(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "halp", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=300, check=False)
 
 
 def test_a_package_goes_to_the_hub_and_comes_back(hub: Hub, package: Path, tmp_path: Path) -> None:

@@ -88,6 +88,6 @@ def test_process_started_again_sooner_than_the_others_does_not_call_the_dead() -
             command = [sys.executable, "-c", JOIN, str(pause)]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
             jobs.append(subprocess.Popen(command, env={**os.environ, **given}, **pipes))
-        answers = [job.communicate(timeout=120) for job in jobs]
+        answers = [job.communicate(timeout=300) for job in jobs]
         assert [job.returncode for job in jobs] == [0, 0], answers
         assert [said.strip() for said, _ in answers] == ["2", "2"]

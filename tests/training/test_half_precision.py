@@ -123,7 +123,7 @@ main(arguments)
         ]
         command = [sys.executable, "-c", program, str(kill), *given, *settings]
         return subprocess.run(
-            command, env=environment, capture_output=True, timeout=120, check=False
+            command, env=environment, capture_output=True, timeout=300, check=False
         ).returncode
 
     assert job("whole", 0) == 0

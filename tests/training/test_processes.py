@@ -130,7 +130,7 @@ def test_fabric_starts_the_processes_itself(tmp_path: Path, store: Store, tiny: 
         str(tmp_path / "run"),
     ]
     command += ["--devices", "2", "--accelerator", "cpu", "--json", "--set", *tiny]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["processes"] == 2
 
@@ -140,21 +140,21 @@ def test_killed_rank_ends_the_job_and_the_run_can_go_on(
 ) -> None:
     settings = (*tiny, "epochs=6")
     whole = start(tmp_path, store, "whole", settings, ranks=2)
-    assert whole.wait(timeout=120) == 0
+    assert whole.wait(timeout=300) == 0
     for victim, steps in ((1, 8), (0, 16)):
         job = start(
             tmp_path, store, "killed", settings, ranks=2, pause=0.05, resume=victim == 0, keep_pids=True
         )
         wait_for_steps(tmp_path / "killed", job, steps)
         os.kill(int((tmp_path / f"pid-killed-{victim}").read_text()), signal.SIGKILL)
-        assert job.wait(timeout=60) != 0
+        assert job.wait(timeout=300) != 0
         survivor = int((tmp_path / f"pid-killed-{1 - victim}").read_text())
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while Path(f"/proc/{survivor}").exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not Path(f"/proc/{survivor}").exists(), "the other rank hangs"
     again = start(tmp_path, store, "killed", settings, ranks=2, resume=True)
-    assert again.wait(timeout=120) == 0
+    assert again.wait(timeout=300) == 0
     assert final_files(tmp_path / "whole") == final_files(tmp_path / "killed")
 
 
@@ -164,7 +164,7 @@ def test_signal_to_one_rank_stops_all_of_them_with_everything_saved(
     job = start(tmp_path, store, "run", (*tiny, "epochs=50"), ranks=2, pause=0.05, keep_pids=True)
     wait_for_steps(tmp_path / "run", job, 6)
     os.kill(int((tmp_path / "pid-run-1").read_text()), signal.SIGTERM)
-    job.wait(timeout=60)
+    job.wait(timeout=300)
     stopped = newest_checkpoint(tmp_path / "run" / "checkpoints").state["step"]
     assert stopped >= 6
     assert open_run(tmp_path / "run").metrics()[-1]["step"] == stopped
