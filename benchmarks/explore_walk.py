@@ -190,7 +190,7 @@ def walk(walker: Walker, groups: int, members: int, more: int) -> dict[str, Any]
             walker.give(page.locator(".panel p b").first.inner_text())
     with walker.step("its accuracy"):
         page.wait_for_selector(".accuracy.best")
-        page.wait_for_selector("text=cross-validating", state="detached")
+        page.wait_for_selector("text=testing itself", state="detached")
     return {
         "named_groups": {name: len(numbers) for name, numbers in pure.items()},
         "says": [" ".join(one.inner_text().split()) for one in page.locator(".accuracy").all()],

@@ -28,7 +28,7 @@ function Warnings() {
 }
 
 const PANELS = { watch: ["Watch", Watch], similar: ["Similar", Similar], label: ["Label", Label], groups: ["Groups", Groups], compare: ["Compare", Compare], method: ["Method", Method], camera: ["Camera", Camera] };
-const MAPS = { pca: ["distances", "principal components: far apart means unlike"], tsne: ["neighbours", "t-SNE: neighbours stay neighbours"], umap: ["UMAP", "neighbours, and more of the whole; the first time takes a while"] };
+const MAPS = { pca: ["distances", "far apart on the map means unlike", "principal components"], tsne: ["neighbours", "what moves alike lies together; how far groups are apart means little", "t-SNE"], umap: ["UMAP", "neighbours, and more of the whole; the first time takes a while", "UMAP"] };
 let map = null;
 
 // -- top --------------------------------------------------------------------------------------------------------------
@@ -78,11 +78,11 @@ function Top() {
       <Find />
       <label class="field">Colour
         <select value={s.colourBy.value ?? ""} onChange={(event) => { s.asked.colour = true; s.paintBy(event.currentTarget.value); }}>
-          {state.columns.filter(ready).map((name) => <option key={name} value={name}>{name}</option>)}
+          {state.columns.filter(ready).map((name) => <option key={name} value={name}>{s.titleOf(name)}</option>)}
         </select>
       </label>
       <span class="segmented" role="group" aria-label="map">
-        {Object.entries(MAPS).filter(([name]) => name !== "umap" || !isStatic || state.maps.includes(name)).map(([name, [title, words]]) => <button type="button" key={name} aria-pressed={s.method.value === name} disabled={name !== "umap" && !state.maps.includes(name)} title={words} onClick={() => s.layOut(name)}>{title}</button>)}
+        {Object.entries(MAPS).filter(([name]) => name !== "umap" || (isStatic ? state.maps.includes(name) : s.researcher.value)).map(([name, [title, words, method]]) => <button type="button" key={name} aria-pressed={s.method.value === name} disabled={name !== "umap" && !state.maps.includes(name)} title={s.researcher.value ? `${words} (${method})` : words} onClick={() => s.layOut(name)}>{title}</button>)}
       </span>
       <IconButton icon="help" label="keyboard and help (?)" onClick={() => (s.help.value = true)} />
     </header>
@@ -183,9 +183,9 @@ function Legend() {
   if (!categories) {
     const [low, high] = map?.range ?? s.pointColours()[2] ?? [0, 1];
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => css(ramp(share))).join(", ");
-    return <details class="legend" open><summary>{title}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{low.toFixed(2)}</span><span>{high.toFixed(2)}</span></div></details>;
+    return <details class="legend" open><summary>{s.titleOf(title)}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{low.toFixed(2)}</span><span>{high.toFixed(2)}</span></div></details>;
   }
-  return <details class="legend" open={innerWidth > 720}><summary>{title}</summary><Categories categories={categories} values={values} hidden={s.hidden} /></details>;
+  return <details class="legend" open={innerWidth > 720}><summary>{s.titleOf(title)}</summary><Categories categories={categories} values={values} hidden={s.hidden} /></details>;
 }
 
 function HoverCard() {
@@ -377,8 +377,8 @@ function Help() {
     <dialog ref={ref} onClose={() => (s.help.value = false)} aria-label="help">
       <h2>Keyboard <button type="button" class="link" onClick={() => (s.help.value = false)}>close</button></h2>
       <dl class="keys">{KEYS.map(([key, text]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{text}</dd></div>)}</dl>
-      <p class="soft">Every point of the map is a movement; points near each other move alike. Nothing leaves this machine.</p>
-      {!isStatic && <p><label class="check"><input type="checkbox" checked={s.facts.value.researcher} onChange={(event) => s.keep({ researcher: event.currentTarget.checked })} /> for researchers: show how the encoder was trained (Method)</label></p>}
+      <p class="soft">Every point of the map is a movement; movements that are alike lie near each other. Nothing leaves this machine.</p>
+      {!isStatic && <p><label class="check"><input type="checkbox" checked={s.facts.value.researcher} onChange={(event) => s.keep({ researcher: event.currentTarget.checked })} /> for researchers: show the panel Method, UMAP and the names of algorithms</label></p>}
       {!isStatic && <form class="acts" onSubmit={(event) => { event.preventDefault(); s.keep({ pattern: event.currentTarget.elements.pattern.value }); }}><label class="check">Names of recordings are <input name="pattern" key={s.facts.value.pattern} defaultValue={s.facts.value.pattern} placeholder="{set}_{action}_{style}_{n}" maxLength={200} /></label><button type="submit">Use as columns</button></form>}
     </dialog>
   );
@@ -419,10 +419,30 @@ function Loading() {
             <p role="status">{!state ? "connecting" : `${{ embedding: "looking at every movement", prepare: "reading the recordings", reading: "reading the recordings" }[title] ?? title}`} …</p>
             <progress max={total || 1} value={total ? done : undefined} aria-label="progress" />
             <p class="soft">{total > 0 && `${done.toLocaleString()} of ${total.toLocaleString()}; `}{title === "reading" || title === "embedding" ? "this is done once, as long as the files stay as they are" : "the first time takes a while"}</p>
+            {s.preview.value && <PreviewMap />}
           </>
         )}
       </div>
     </main>
+  );
+}
+
+// Movements that are looked at already, before all are: names appear where the pointer rests.
+function PreviewMap() {
+  const [points, over] = [useRef(), useRef()];
+  const [name, setName] = useState("");
+  useEffect(() => {
+    const own = new ScatterMap(points.current, over.current, { focus: () => {}, hover: (row) => setName(row < 0 ? "" : s.preview.value.names[s.preview.value.arrays.recording[row]]), choose: () => {} }, true);
+    window.halpPreview = own;
+    const end = effect(() => s.preview.value && own.setPlaces(s.preview.value.arrays.places, false));
+    own.fit();
+    return () => { end(); own.end(); };
+  }, []);
+  return (
+    <figure class="preview">
+      <div><canvas ref={points} aria-hidden="true" /><canvas ref={over} role="img" aria-label={`map of the first ${s.preview.value.arrays.recording.length} movements`} /></div>
+      <figcaption class="soft">{name || `the first ${s.preview.value.arrays.recording.length.toLocaleString()} movements; the others follow`}</figcaption>
+    </figure>
   );
 }
 

@@ -32,6 +32,38 @@ function Views() {
   );
 }
 
+// Everybody in a film, framed: a click looks at that person from this moment on.
+function FilmPeople({ recording, children }) {
+  const [people, setPeople] = useState([]);
+  useEffect(() => {
+    let there = true;
+    s.attempt(() => api.get("people", { recording })).then((found) => there && setPeople(found ?? []));
+    return () => (there = false);
+  }, [recording]);
+  if (people.length < 2) return children;
+  const time = s.time.value;
+  const now = (one) => one.times.findIndex((at) => Math.abs(at - time) <= 0.25);
+  const choose = (one) => {
+    const near = one.starts.map((start) => Math.abs(start - time));
+    s.look(one.rows[near.indexOf(Math.min(...near))], true);
+  };
+  return (
+    <>
+      <div class="film-people">
+      {children}
+      {people.map((one) => {
+        const at = now(one);
+        if (at < 0) return null;
+        const [left, top, right, bottom] = one.boxes[at];
+        const own = one.rows.includes(s.focus.value);
+        return <button type="button" key={one.person} class="person" aria-pressed={own} title={`person ${one.person}`} aria-label={`person ${one.person}`} style={{ left: width(left), top: width(top), width: width(right - left), height: width(bottom - top) }} onClick={() => choose(one)}><span>{one.person}</span></button>;
+      })}
+      </div>
+      <p class="soft small">{people.length} people were found. Click one to look at that person.</p>
+    </>
+  );
+}
+
 // The film that a recording was seen in.
 function OwnFilm({ recording }) {
   const [address, setAddress] = useState("");
@@ -40,7 +72,7 @@ function OwnFilm({ recording }) {
     s.attempt(() => api.film(recording)).then((found) => there && found && setAddress(found));
     return () => (there = false);
   }, [recording]);
-  return address && <Film address={address} clock={s.clock} />;
+  return address && <FilmPeople key={recording} recording={recording}><Film address={address} clock={s.clock} /></FilmPeople>;
 }
 
 const frameNow = (clip) => Math.floor((s.time.value - clip.start) * clip.clock + 1e-6);
@@ -102,7 +134,7 @@ function Details({ clip }) {
     <dl class="details" data-row={clip.row}>
       <div><dt>recording</dt><dd title={clip.name}>{clip.name}</dd></div>
       <div><dt>time</dt><dd>{spanText(clip)}</dd></div>
-      {values.map(([name, text, place]) => <div key={name}><dt>{name}</dt><dd>{place !== undefined && <Dot place={place} />}{text}</dd></div>)}
+      {values.map(([name, text, place]) => <div key={name}><dt>{s.titleOf(name)}</dt><dd>{place !== undefined && <Dot place={place} />}{text}</dd></div>)}
     </dl>
   );
 }
@@ -158,7 +190,7 @@ export function Similar() {
           <div class="acts"><button type="button" onClick={() => s.choose(answer.hits.map((hit) => hit.row), "search results")}>Choose all {answer.hits.length} to label them</button></div>
           <h2>How alike is alike?</h2>
           <p class="soft">A movement from further down the ranking: the top 1 %, 5 %, 10 %, a quarter, and the middle of the collection.</p>
-          <div class="grid small">{answer.quantiles.map((one) => <Mini key={one.quantile} row={one.row} title={`top ${Math.round((1 - one.quantile) * 100)} %`} note={one.similarity.toFixed(3)} onPick={(row) => s.look(row, true)} />)}</div>
+          <div class="grid small">{answer.quantiles.map((one) => <Mini key={one.quantile} row={one.row} title={`top ${Math.round((1 - one.quantile) * 100)} %`} note={one.similarity.toFixed(2)} onPick={(row) => s.look(row, true)} />)}</div>
         </>
       )}
     </>
@@ -178,17 +210,17 @@ function Accuracy({ name, score, best }) {
 
 function Model() {
   const { few } = s.facts.value;
-  if (s.classes.value.length < 2) return <p class="soft">A model is fitted as soon as two classes have a label.</p>;
-  if (!few) return <p class="soft" role="status">fitting …</p>;
+  if (s.classes.value.length < 2) return <p class="soft">Give labels of two kinds, and the program begins to recognise them in all other movements.</p>;
+  if (!few) return <p class="soft" role="status">learning from the labels …</p>;
   const scores = few.assessment;
   return (
-    <section class="card" aria-label="model">
-      <h2>Model <span class="soft">{Object.values(few.counts).reduce((a, b) => a + b, 0)} labelled, fitted in {few.seconds.toFixed(1)} s</span></h2>
-      {!scores ? <p class="soft" role="status">cross-validating …</p> : !scores.encoder ? <p class="soft">Label two {scores.grouped_by === "person" ? "people" : "recordings"} of every class to learn how good it is.</p> : (
+    <section class="card" aria-label="recognition">
+      <h2>Recognition <span class="soft">learned from {Object.values(few.counts).reduce((a, b) => a + b, 0)} labelled</span></h2>
+      {!scores ? <p class="soft" role="status">testing itself on your labels …</p> : !scores.encoder ? <p class="soft">Label two {scores.grouped_by === "person" ? "people" : "recordings"} of every class to learn how good it is.</p> : (
         <>
-          <Accuracy name="this encoder" score={scores.encoder} best />
-          <Accuracy name="raw coordinates" score={scores.raw} />
-          <p class="soft small">Share of held-out {scores.grouped_by === "person" ? "people's movements" : "recordings"} that are recognised, with a 95 % interval. The second line is what plain coordinates reach with the same labels.{scores.left_out.length > 0 && ` Not judged yet, for want of a second ${scores.grouped_by}: ${scores.left_out.join(", ")}.`}</p>
+          <Accuracy name="halp" score={scores.encoder} best />
+          <Accuracy name="positions alone" score={scores.raw} />
+          <p class="soft small">How many {scores.grouped_by === "person" ? "movements of people whose labels were held back" : "recordings whose labels were held back"} are recognised; the true figure probably lies within the bar{s.researcher.value && " (95 % interval)"}. The second line uses the positions of the joints without what halp has learned.{scores.left_out.length > 0 && ` Not tested yet, because there is only one ${scores.grouped_by}: ${scores.left_out.join(", ")}.`}</p>
         </>
       )}
       <div class="acts">
@@ -197,7 +229,7 @@ function Model() {
         <button type="button" onClick={() => download({})}>Download table</button>
         {s.facts.value.long && <button type="button" onClick={() => download({ by: "recording" })}>… by recording</button>}
       </div>
-      {!few.rejects && <p class="soft small">Every movement is given one of these classes, also where none fits: to learn what is unlike all of them, the model would have to know who is who. Label a class of “other” things.</p>}
+      {!few.rejects && <p class="soft small">Every movement is given one of these classes, also where none fits: to tell what is unlike all of them, the program has to know which recordings are of the same person. Label some of the rest as “other”.</p>}
     </section>
   );
 }
@@ -250,9 +282,9 @@ export function Label() {
       <LabelBar />
       {given && labelled && <div class="acts"><button type="button" onClick={() => s.giveLabel("")}>Take the label off</button></div>}
       <Model />
-      <h2>Label next <span class="soft">{few ? "where the model learns most" : "one of each group"}</span></h2>
+      <h2>Label next <span class="soft">{few ? "where a label helps most" : "one of each group"}</span></h2>
       {open.length ? <div class="grid">{open.slice(0, 9).map((one) => <Mini key={one.row} row={one.row} note={one.uncertainty !== undefined ? `unsure ${percent(one.uncertainty)}` : undefined} onPick={(row) => { s.choose([]); s.look(row, true); }} />)}</div> : <p class="soft">Everything that was proposed is labelled or skipped.</p>}
-      <p class="soft small">Labels are kept as you give them; <code>{file}</code> holds them as a table. A model for other recordings: <code>{command}</code></p>
+      <p class="soft small">Every label is saved at once; the table <code>{file}</code> has them all. To recognise the same movements in other recordings: <code>{command}</code></p>
     </>
   );
 }
@@ -284,7 +316,7 @@ function Counts({ now }) {
           </button>
         ))}
       </div>
-      <figcaption class="soft small">The taller, the clearer groups differ; {found.suggested} is the largest number that is nearly as clear as the best.</figcaption>
+      <figcaption class="soft small">The taller the bar, the clearer these groups differ. Suggested: {found.suggested}. More groups show finer differences.</figcaption>
     </figure>
   );
 }
@@ -306,7 +338,7 @@ export function Groups() {
   return (
     <>
       <h2>{group.groups.length} groups <span class="soft">found without labels</span>{!isStatic && group.undo && <button type="button" class="link" disabled={busy} onClick={() => changeGroups({ action: "undo", groups: [group.undo] }, "undo the last change of the groups")}><Icon name="undo" /> undo</button>}</h2>
-      <p class="soft">Movements that are alike: a way to see what there is. <b>Show</b> plays twelve by chance{isStatic ? "." : ", to be labelled there. Use a name as the label of a whole group only where all that you see belongs."}</p>
+      <p class="soft">Movements that are alike: a way to see what there is. <b>Show</b> plays twelve of a group{isStatic ? "." : ", where you can label them. Use a name as the label of a whole group only where all that you see belongs."}</p>
       {!isStatic && (
         <form class="acts" onSubmit={(event) => { event.preventDefault(); changeGroups({ action: "count", count: Number(event.currentTarget.elements.count.value) }, "group again"); }}>
           <label class="check">how many <input name="count" type="number" min="1" max="60" key={group.groups.length} defaultValue={group.groups.length} /></label>
@@ -410,7 +442,7 @@ export function Compare() {
       ) : <p class="soft">No stretch stands out from the rest.</p>}
       <h2>Joints that differ most</h2>
       <ul class="bars">{made.worst.filter((one) => one.difference !== null).slice(0, 6).map((one) => <li key={one.joint}><span>{one.joint.replaceAll("_", " ")}</span><span class="bar"><i style={{ width: width(one.difference / (made.worst[0].difference || 1)) }} /></span><span class="number">{one.difference.toFixed(2)}</span></li>)}</ul>
-      <p class="soft small">In mean bone lengths of the person, over the alignment.</p>
+      <p class="soft small">Mean difference; 1 is as long as the person's bones are on average.</p>
     </>
   );
 }
@@ -422,7 +454,7 @@ function Nearest({ row }) {
     api.ask("search", { rows: [row], k: 12 }).then((answer) => setHits(answer.hits), () => setHits([]));
   }, [row]);
   if (!hits) return <p class="soft" role="status">searching …</p>;
-  return <div class="grid">{hits.map((hit) => <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(3)} onPick={s.compareWith} />)}</div>;
+  return <div class="grid">{hits.map((hit) => <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(2)} onPick={s.compareWith} />)}</div>;
 }
 
 // -- reports ----------------------------------------------------------------------------------------------------------

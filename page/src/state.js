@@ -38,6 +38,7 @@ export const wide = signal(null); // { title, parts } of a report that are shown
 export const line = signal(null); // the timeline of the recording that is looked at
 export const span = signal(null); // { recording, start, stop }, drawn or chosen on the timeline
 export const help = signal(false);
+export const titleOf = (name) => ({ prediction: "recognised as", confidence: "how sure" })[name] ?? name; // of a column, for people
 export const researcher = computed(() => Boolean(facts.value?.researcher || facts.value?.runs?.length)); // whether trainings are of interest
 
 // -- playing ----------------------------------------------------------------------------------------------------------
@@ -352,7 +353,7 @@ export async function membersOf(id) {
   return rows;
 }
 
-// Rows in an order whose beginning shows what there is: by chance, of each recording one before a second of any.
+// Rows in an order whose beginning shows what there is: in random order, of each recording one before a second of any.
 export async function spread(rows) {
   const recording = (await attempt(() => api.arrays("rows")))?.arrays.recording;
   const chance = (row) => (Math.imul(row + 1, 2654435761) >>> 0) ^ (row << 7);
@@ -433,12 +434,23 @@ async function openView() {
   if (["watch", "similar", "label", "groups", "compare"].includes(view.panel)) panel.value = view.panel;
 }
 
+export const preview = signal(null); // { names, arrays: { recording, places } } of what is done, while the rest is read
+let previewed = 0;
+
+async function showPreview() {
+  if (isStatic || performance.now() - previewed < 1500) return;
+  const answer = await api.arrays("preview").catch(() => null);
+  previewed = performance.now();
+  if (answer?.names.length && answer.names.length !== preview.value?.names.length) preview.value = answer;
+}
+
 export async function start() {
   try {
     let state = await api.get("state");
     while (!state.rows && !state.progress?.error) {
       facts.value = state;
       await pause(250);
+      if (state.progress?.done) await showPreview();
       state = await api.get("state");
     }
     facts.value = { progress: state.progress };

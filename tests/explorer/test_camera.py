@@ -94,9 +94,8 @@ def test_person_in_a_film_is_seen_and_what_moves_alike_is_shown(
         assert page.locator("[data-seen] .mini").count() == 4
 
 
-@pytest.fixture
-def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four seconds of a film whose landmarks are in the cache."""
+def _film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, people: int) -> Path:
+    """Four seconds of a film whose landmarks are in the cache: people side by side, 24 pixels apart."""
     pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
     from halp.data.readers.video import VideoReader
     from halp.video.film import FilmWriter
@@ -110,14 +109,56 @@ def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             writer.write(np.full((48, 64, 3), 5 * number, dtype=np.uint8), moment)
     kept_pose_model().parent.mkdir(parents=True)
     kept_pose_model().write_bytes(b"weights")
-    body = np.random.default_rng(0).uniform(1, 9, (33, 4)) + np.linspace(0, 3, 40)[:, None, None]
+    body = (
+        np.random.default_rng(0).uniform(1, 9, (people, 33, 4)) + np.linspace(0, 3, 40)[:, None, None, None]
+    )
+    body[..., 0] += 24 * np.arange(people)[:, None]
     body[..., 3] = 0.9
-    image = body.astype(np.float32)
+    image = body.reshape(-1, 33, 4).astype(np.float32)
     found = FilmLandmarks(
-        times, np.ones(40, dtype=np.int64), image, image / 100, (64, 48), {"estimator": "test"}
+        times, np.full(40, people, dtype=np.int64), image, image / 100, (64, 48), {"estimator": "test"}
     )
     write_landmarks(kept_landmarks(path, kept_pose_model(), VideoReader("video", "").persons), found)
     return path
+
+
+@pytest.fixture
+def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return _film(tmp_path, monkeypatch, 1)
+
+
+@pytest.fixture
+def film_of_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return _film(tmp_path, monkeypatch, 2)
+
+
+def test_a_click_on_the_picture_chooses_the_person_of_a_film(
+    browser: Any, launch: Callable[..., Explorer], film_of_two: Path, tmp_path: Path
+) -> None:
+    explorer = launch(tmp_path / "labels.csv", source=film_of_two.parent, HALP_CACHE=os.environ["HALP_CACHE"])
+    names = explorer.get("names")
+    assert names == ["wave#1", "wave#2"]
+    people = explorer.get("people?recording=0")
+    assert [one["person"] for one in people] == [1, 2]
+    for one in people:
+        assert names[explorer.arrays("rows")[1]["recording"][one["rows"][0]]] == f"wave#{one['person']}"
+        left, top, right, bottom = np.array(one["boxes"]).T
+        assert (
+            (left >= 0) & (left < right) & (right <= 1) & (top >= 0) & (top < bottom) & (bottom <= 1)
+        ).all()
+    middle = [np.mean(np.array(one["boxes"])[:, [0, 2]]) for one in people]
+    assert abs(middle[0] - middle[1]) == pytest.approx(24 / 64, abs=0.02), "each box is around its person"
+    with visit(browser, explorer) as page:
+        page.evaluate("row => halpLook(row)", people[0]["rows"][0])
+        page.wait_for_selector(".person[aria-pressed=true] >> text=1")
+        page.click(".person >> text=2")
+        page.wait_for_selector(".person[aria-pressed=true] >> text=2")
+        until(page, "() => document.querySelector('.time-head b').textContent === 'wave#2'")
+        page.fill(".panel input[name=label]", "second")
+        page.keyboard.press("Enter")
+        until(page, "() => halpActs.value.length === 0")
+    labelled = {event["recording"] for event in explorer.get("events")}
+    assert labelled == {"wave#2"}
 
 
 def test_film_is_played_in_step_and_sent_by_parts_under_the_token(

@@ -25,8 +25,9 @@ from halp.data.readers import Item
 from halp.data.reading import Reading
 from halp.data.store import Store, StoreWriter
 from halp.explorer.api import Api
-from halp.explorer.collection import Collection, load_or_compute
+from halp.explorer.collection import Collection
 from halp.explorer.fewlabel import candidates
+from halp.explorer.layout import load_or_compute
 from halp.explorer.session import Session, Settings
 from halp.tasks.model_folder import load_model
 

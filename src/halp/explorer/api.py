@@ -23,8 +23,20 @@ from halp.explorer.described import (
     recording_table,
     result_table,
 )
-from halp.explorer.labels import Outcome
-from halp.explorer.ledger import NO_GROUND, Ground
+from halp.explorer.given import (
+    checked,
+    ground_of,
+    identity,
+    listed,
+    meant_act,
+    number,
+    span_objects,
+    text,
+    whole,
+)
+from halp.explorer.groups import suggest_count
+from halp.explorer.imports import import_sklearn
+from halp.explorer.label_facts import Outcome
 from halp.explorer.packing import pack
 from halp.explorer.session import Session
 
@@ -45,7 +57,6 @@ class Api:
         self.session = session
 
     # -- looking
-    # -------------------------------------------------------------------------------------------------------
 
     def pulse(self, given: dict[str, Any]) -> Any:
         return self.session.pulse()
@@ -53,8 +64,12 @@ class Api:
     def state(self, given: dict[str, Any]) -> Any:
         return describe_state(self.session)
 
+    def preview(self, given: dict[str, Any]) -> Any:
+        """Places of what is embedded so far, while the collection is being read."""
+        return pack(*self.session.preview.look()) if self.session.preview else pack({"names": []}, {})
+
     def map(self, given: dict[str, Any]) -> Any:
-        method = _text(given, "method")
+        method = text(given, "method")
         collection = self.session.collection
         places = collection.lay_out(method) if method == "umap" else collection.maps.get(method)
         if places is None:
@@ -74,7 +89,7 @@ class Api:
         return self.session.collection.recordings
 
     def column(self, given: dict[str, Any]) -> Any:
-        name, now = _text(given, "name"), self.session.groups.now
+        name, now = text(given, "name"), self.session.groups.now
         if name == "label":
             labels = self.session.label_column()
             facts = {"title": name, "categories": labels.names, "revision": labels.labels.revision}
@@ -87,8 +102,8 @@ class Api:
 
     def clips(self, given: dict[str, Any]) -> Any:
         facts, arrays = [], {}
-        for number, row in enumerate(self._rows(given, "rows", MOST_CLIPS)):
-            arrays[str(number)], about = self.session.collection.packed(row)
+        for place, row in enumerate(self._rows(given, "rows", MOST_CLIPS)):
+            arrays[str(place)], about = self.session.collection.packed(row)
             facts.append(about)
         return pack({"clips": facts}, arrays)
 
@@ -96,8 +111,7 @@ class Api:
         recording = self._recording(given)
         frames = self.session.collection.extent(recording)["frames"]
         joints, facts = self.session.collection.packed_chunk(
-            recording,
-            _whole(given, "chunk", -(-frames // self.session.collection.extent(recording)["chunk"])),
+            recording, whole(given, "chunk", -(-frames // self.session.collection.extent(recording)["chunk"]))
         )
         return pack(facts, {"joints": joints})
 
@@ -109,29 +123,37 @@ class Api:
             raise InputError(f"recording {recording} is not of a film")
         return path
 
+    def people(self, given: dict[str, Any]) -> Any:
+        """Where each person of a recording's film is, to be chosen by a click."""
+        from halp.explorer.film_people import people_of
+
+        reading = self.session.settings.reading
+        return people_of(self.session.collection, self._recording(given), reading)
+
     def events(self, given: dict[str, Any]) -> Any:
         """All labels of people, for a figure."""
         found = [event for _, event in self.session.labels.now.human]
         return [asdict(event) for event in sorted(found, key=lambda one: (one.recording, one.start))[:20_000]]
 
     def about(self, given: dict[str, Any]) -> Any:
-        return describe_row(self.session, _whole(given, "row", len(self.session.collection)))
+        return describe_row(self.session, whole(given, "row", len(self.session.collection)))
 
     def find(self, given: dict[str, Any]) -> Any:
         collection = self.session.collection
-        return [collection.describe(row) for row in collection.find(_text(given, "text")[:200])]
+        return [collection.describe(row) for row in collection.find(text(given, "text")[:200])]
 
     # -- asking
-    # --------------------------------------------------------------------------------------------------------
 
     def search(self, given: dict[str, Any]) -> Any:
         from halp.explorer.answers import search
 
+        import_sklearn()
         spans = [
-            (self._recording(one), _number(one, "start"), _number(one, "stop")) for one in _objects(given, 20)
+            (self._recording(one), number(one, "start"), number(one, "stop"))
+            for one in span_objects(given, 20)
         ]
         rows, against = self._rows(given, "rows", 200), self._rows(given, "against", 200)
-        count = _whole(given, "k", MOST_HITS + 1) if "k" in given else 24
+        count = whole(given, "k", MOST_HITS + 1) if "k" in given else 24
         passing = self._passing(given)
         return search(
             self.session.collection, rows, spans=spans, against=against, k=max(1, count), passing=passing
@@ -143,9 +165,9 @@ class Api:
         """
         if "hidden" not in given:
             return None
-        column = self.session.column(_text(given, "column"))
+        column = self.session.column(text(given, "column"))
         return ~np.isin(
-            column.values, [one for one in _list(given, "hidden", 10_000) if isinstance(one, int)]
+            column.values, [one for one in listed(given, "hidden", 10_000) if isinstance(one, int)]
         )
 
     def timeline(self, given: dict[str, Any]) -> Any:
@@ -186,33 +208,32 @@ class Api:
         """A picture of a camera: who is in it, and what it is like."""
         from halp.explorer.camera import LARGEST_PICTURE, picture_of
 
-        width, height = (_whole(given, name, LARGEST_PICTURE + 1) for name in ("width", "height"))
+        width, height = (whole(given, name, LARGEST_PICTURE + 1) for name in ("width", "height"))
         try:
-            data = base64.b64decode(_text(given, "picture"), validate=True)
+            data = base64.b64decode(text(given, "picture"), validate=True)
         except ValueError as error:
             raise InputError("'picture' must be base64") from error
         session = self.session
         picture = picture_of(data, width, height)
-        return session.camera.look(session.collection, session.model, picture, _number(given, "time"))
+        return session.camera.look(session.collection, session.model, picture, number(given, "time"))
 
     # -- labelling
-    # -----------------------------------------------------------------------------------------------------
 
     def label(self, given: dict[str, Any]) -> Any:
         """Give rows, a group or spans a class, by id or by name; an empty name takes the label off."""
-        session, ground = self.session, _ground(given)
+        session, ground = self.session, ground_of(given)
         rows = self._rows(given, "rows", len(session.collection))
         if "group" in given:
             rows += self._members(given)
         spans = session.row_spans(rows)
-        for one in _objects(given, 1000):
+        for one in span_objects(given, 1000):
             name = session.collection.recordings[self._recording(one)]
-            spans.append((name, _number(one, "start"), _number(one, "stop"), ""))
+            spans.append((name, number(one, "start"), number(one, "stop"), ""))
         if not spans:
             raise InputError("nothing was chosen to be labelled")
         if "class" in given:
-            return self._changed(session.labels.label(spans, _id(given, "class"), ground=ground))
-        if label := _text(given, "label"):
+            return self._changed(session.labels.label(spans, identity(given, "class"), ground=ground))
+        if label := text(given, "label"):
             return self._changed(session.labels.label(spans, label, ground=ground))
         return self._changed(session.labels.clear([span[:3] for span in spans], ground=ground))
 
@@ -220,33 +241,33 @@ class Api:
         now = self.session.groups.now
         if now is None:
             raise InputError("groups are still being found; wait a moment")
-        return np.flatnonzero(now.clusters.group == now.place(_id(given, "group"))).tolist()
+        return np.flatnonzero(now.clusters.group == now.place(identity(given, "group"))).tolist()
 
     def move(self, given: dict[str, Any]) -> Any:
-        start, stop = _number(given, "start"), _number(given, "stop")
+        start, stop = number(given, "start"), number(given, "stop")
         return self._changed(
-            self.session.labels.move(_id(given, "event"), start, stop, ground=_ground(given))
+            self.session.labels.move(identity(given, "event"), start, stop, ground=ground_of(given))
         )
 
     def rename(self, given: dict[str, Any]) -> Any:
-        ground = _ground(given)
+        ground = ground_of(given)
         return self._changed(
-            self.session.labels.rename(_id(given, "class"), _text(given, "name"), ground=ground)
+            self.session.labels.rename(identity(given, "class"), text(given, "name"), ground=ground)
         )
 
     def remove(self, given: dict[str, Any]) -> Any:
-        return self._changed(self.session.labels.remove(_id(given, "class"), ground=_ground(given)))
+        return self._changed(self.session.labels.remove(identity(given, "class"), ground=ground_of(given)))
 
     def undo(self, given: dict[str, Any]) -> Any:
-        return self._changed(self.session.labels.undo(_meant(given), ground=_ground(given)))
+        return self._changed(self.session.labels.undo(meant_act(given), ground=ground_of(given)))
 
     def redo(self, given: dict[str, Any]) -> Any:
-        return self._changed(self.session.labels.redo(_meant(given), ground=_ground(given)))
+        return self._changed(self.session.labels.redo(meant_act(given), ground=ground_of(given)))
 
     def settings(self, given: dict[str, Any]) -> Any:
         """Keep settings of the page."""
         kept: dict[str, Any] = {"researcher": given["researcher"] is True} if "researcher" in given else {}
-        kept |= {"pattern": _text(given, "pattern")[:200].strip()} if "pattern" in given else {}
+        kept |= {"pattern": text(given, "pattern")[:200].strip()} if "pattern" in given else {}
         self.session.set(**kept)
         return kept
 
@@ -262,24 +283,19 @@ class Api:
         return {**facts, "class": None if own is None else asdict(own), **label_state(self.session)}
 
     def groups(self, given: dict[str, Any]) -> Any:
-        session, action = self.session, _text(given, "action")
-        groups = [_checked(one, 1 << 53, "group") for one in _list(given, "groups", 60)]
-        count = _whole(given, "count", 61) or None if action == "count" else None
-        name = _text(given, "name") if "name" in given else ""
-        session.groups.act(action, groups, name=name, count=count, ground=_ground(given))
+        session, action = self.session, text(given, "action")
+        groups = [checked(one, 1 << 53, "group") for one in listed(given, "groups", 60)]
+        count = whole(given, "count", 61) or None if action == "count" else None
+        name = text(given, "name") if "name" in given else ""
+        session.groups.act(action, groups, name=name, count=count, ground=ground_of(given))
         session.touch()
         return {"group": describe_groups(session)}
 
     def counts(self, given: dict[str, Any]) -> Any:
-        """How far groups are apart for 2 to 12 of them, and the largest number that is nearly as good as the
-        best.
-        """
+        """How far groups are apart for 2 to 12 of them, and a number that is nearly as good as the best."""
         found = self.session.collection.silhouettes()
-        good = [count for count, value in found.items() if value >= 0.9 * max(found.values())]
-        return {
-            "counts": [[count, round(value, 3)] for count, value in found.items()],
-            "suggested": max(good, default=1),
-        }
+        counts = [[count, round(value, 3)] for count, value in found.items()]
+        return {"counts": counts, "suggested": suggest_count(found)}
 
     def model(self, given: dict[str, Any]) -> Any:
         return describe_model(self.session)
@@ -290,51 +306,23 @@ class Api:
         return make(self.session).encode()
 
     # -- checks
-    # --------------------------------------------------------------------------------------------------------
 
     def _rows(self, given: dict[str, Any], name: str, most: int, *, least: int = 0) -> list[int]:
-        rows = [_checked(one, len(self.session.collection), "row") for one in _list(given, name, most)]
+        rows = [checked(one, len(self.session.collection), "row") for one in listed(given, name, most)]
         if len(rows) < least:
             raise InputError(f"'{name}' needs {least} rows")
         return rows
 
     def _recording(self, given: dict[str, Any]) -> int:
-        return _whole(given, "recording", len(self.session.collection.recordings))
+        return whole(given, "recording", len(self.session.collection.recordings))
 
 
-LOOKING = (
-    "pulse",
-    "state",
-    "map",
-    "rows",
-    "names",
-    "column",
-    "clips",
-    "chunk",
-    "film",
-    "events",
-    "about",
-    "find",
-    "timeline",
-    "model",
-    "counts",
-    "runs",
-    "table",
+LOOKING = tuple(
+    "pulse state preview map rows names column clips chunk film people events about find timeline model counts"
+    " runs table".split()
 )
-ACTING = (
-    "search",
-    "compare",
-    "understand",
-    "camera",
-    "label",
-    "move",
-    "rename",
-    "remove",
-    "undo",
-    "redo",
-    "skip",
-    "settings",
-    "groups",
+ACTING = tuple(
+    "search compare understand camera label move rename remove undo redo skip settings groups".split()
 )
 
 
@@ -345,63 +333,3 @@ def answer(api: Api, name: Any, given: Any) -> Any:
     if not isinstance(given, dict):
         raise InputError("send a JSON object")
     return getattr(api, name)(given)
-
-
-def _checked(value: Any, limit: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
-        raise InputError(f"there is no {what} {str(value)[:20]}; there are {limit}")
-    return value
-
-
-def _whole(given: dict[str, Any], name: str, limit: int) -> int:
-    value = given.get(name)
-    return _checked(
-        int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value, limit, name
-    )
-
-
-def _id(given: dict[str, Any], name: str) -> int:
-    return _whole(given, name, 1 << 53)
-
-
-def _meant(given: dict[str, Any]) -> int | None:
-    return _id(given, "act") if given.get("act") is not None else None
-
-
-def _ground(given: dict[str, Any]) -> Ground:
-    """What the act of a request stands on; nothing for scripts, which do not look first."""
-    if "client" not in given:
-        return NO_GROUND
-    return Ground(_id(given, "based"), _text(given, "client")[:40], _id(given, "number"))
-
-
-def _number(given: dict[str, Any], name: str) -> float:
-    value = given.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e12:
-        raise InputError(f"'{name}' must be a number")
-    return float(value)
-
-
-def _text(given: dict[str, Any], name: str) -> str:
-    value = given.get(name)
-    if not isinstance(value, str):
-        raise InputError(f"'{name}' must be a text")
-    return value
-
-
-def _list(given: dict[str, Any], name: str, most: int) -> list[Any]:
-    value = given.get(name, [])
-    if isinstance(value, str):  # of an address: rows=3,5,8
-        parts = value.split(",") if value else []
-        value = [int(part) if part.isascii() and part.isdigit() else part for part in parts[: most + 1]]
-    if not isinstance(value, list) or len(value) > most:
-        raise InputError(f"'{name}' must be a list of up to {most}")
-    return value
-
-
-def _objects(given: dict[str, Any], most: int) -> list[dict[str, Any]]:
-    """Spans of recordings."""
-    spans = _list(given, "spans", most)
-    if not all(isinstance(one, dict) for one in spans):
-        raise InputError("'spans' must be a list of objects with recording, start and stop")
-    return spans

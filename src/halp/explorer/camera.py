@@ -25,7 +25,7 @@ from halp.tasks.index import search_exactly
 from halp.tasks.segments import SEEN
 
 if TYPE_CHECKING:
-    from halp.explorer.session import FewLabelModel
+    from halp.explorer.fewlabel import FewLabelModel
     from halp.video.live import LivePicture
 
 LARGEST_PICTURE = 640  # pixels of a side of a picture

@@ -4,9 +4,8 @@ and frames.
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,27 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.core.files import atomic_path, is_sealed, seal
 from halp.data.clip import Clip, Frames
 from halp.data.normalise import normalise
 from halp.data.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.evaluation.analysis.embedding import embedding_map, principal_places
+from halp.evaluation.analysis.embedding import principal_places
+from halp.explorer.columns import MOST_CATEGORIES, SEPARATORS, Column, make_column, name_parts, ranked_column
+from halp.explorer.layout import even_rows, group_evenly, load_or_compute, pack_groups, place_rows
 from halp.features.content import RecordingFiles
 from halp.features.embed import embed_frames, embed_table, keep_rows, ready_clips
 from halp.features.source import Source
 from halp.features.table import FeatureTable
-from halp.reports.player import (
-    Box,
-    Up,
-    bounding_box,
-    order_by_frequency,
-    pack_joints,
-    scale_to_unit_box,
-    upward,
-)
+from halp.reports.player import Box, Up, bounding_box, pack_joints, upward
 from halp.tasks.cluster import Clusters, group_vectors
-from halp.tasks.heads import unit
 from halp.tasks.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
 
@@ -47,25 +38,13 @@ if TYPE_CHECKING:
 
 REDUCED = 64  # principal components that maps, groups of large collections and static pages are computed from
 GROUPED = 1_000  # vectors that are grouped as they are; of more, principal components are
-LAID_OUT = 4_000  # vectors that t-SNE lays out; others are put beside their neighbours
-MOST_CATEGORIES = 500
 CHUNK = 1_500  # frames of a recording that are sent at once
 LONGEST = 3_000  # frames of one clip that are sent; longer ones are thinned
 SHORTEST = 0.25  # seconds for which nobody must be there to be shown as absent
-SEPARATORS = "_/ -."  # of the parts of a recording's name; the first one that parts all names alike is taken
 _OPEN = 16  # recordings that are kept as they are shown
 
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A value for every row: the place of a category (−1: none), or a number."""
-
-    title: str
-    values: npt.NDArray[Any]
-    categories: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,12 +65,26 @@ class Collection:
     command keeps them.
     """
 
-    def __init__(self, encoder: PretrainedEncoder, source: Source, table: FeatureTable | None = None) -> None:
+    def __init__(
+        self,
+        encoder: PretrainedEncoder,
+        source: Source,
+        table: FeatureTable | None = None,
+        begun: Callable[[PretrainedEncoder, Source], None] | None = None,
+    ) -> None:
         self.encoder = encoder
         keep_rows(source)
         whole = source.cutting.window is None and bool((source.fps > 0).all())
         too_long = whole and squeeze_warning(source.rows["length"], encoder.frames) is not None
+        self.note = (
+            f"some recordings are long, so all of them were cut into pieces of {WINDOW:g} s, one every"
+            f" {STRIDE:g} s; --window and --stride choose other lengths"
+            if too_long
+            else ""
+        )
         self.source = source = source.cut(WINDOW, STRIDE) if too_long else source
+        if begun is not None:
+            begun(encoder, source)
         self.table = embed_table(encoder, source) if table is None else table
         if not len(self.table):
             raise InputError(f"nobody is seen in '{source.name}'; there is nothing to explore")
@@ -112,11 +105,9 @@ class Collection:
     def overlapping(self) -> int:
         """Windows that share time with one of them, itself included; 1 for clips."""
         window, stride = self.source.cutting.window, self.source.cutting.stride
-        return (
-            1
-            if window is None or stride is None or stride >= window
-            else 2 * int(np.ceil(window / stride)) - 1
-        )
+        if window is None or stride is None or stride >= window:
+            return 1
+        return 2 * int(np.ceil(window / stride)) - 1
 
     def rate(self, row: int) -> float:
         """Frames per second of a row, 30 where that is not known."""
@@ -124,7 +115,6 @@ class Collection:
         return fps if fps > 0 else 30.0
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
 
     def span(self, row: int) -> tuple[str, float, float]:
         """Recording, start and stop of a row."""
@@ -156,7 +146,6 @@ class Collection:
         return rows[np.argsort(self.table.starts[rows], kind="stable")]
 
     # -- frames
-    # --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _steps(self) -> tuple[str, ...]:
@@ -267,7 +256,6 @@ class Collection:
         return np.stack([self._keys[row] for row in rows.tolist()])
 
     # -- columns, maps, groups
-    # -----------------------------------------------------------------------------------------
 
     @cached_property
     def columns(self) -> dict[str, Column]:
@@ -279,24 +267,21 @@ class Collection:
             known = list(self.table.class_names) or [
                 str(number) for number in range(int(self.table.labels.max()) + 1)
             ]
-            made["class"] = _ranked("class", self.table.labels, known)
-        store, own = (
-            self.source.store,
-            ("name", "length", "label", "subject", "recording", "start", "end", "fps"),
-        )
+            made["class"] = ranked_column("class", self.table.labels, known)
+        store, own = self.source.store, "name length label subject recording start end fps".split()
         further = {} if store is None else {name: v for name, v in store.columns.items() if name not in own}
         items = self.source.rows["item"]
         for name, values in {
             "subject": self.table.subjects,
             **{n: np.asarray(v)[items] for n, v in further.items()},
         }.items():
-            column = _column(name, values)
+            column = make_column(name, values)
             if column is not None:
                 made[name] = column
         if 1 < len(self.recordings) < min(len(self), MOST_CATEGORIES):
-            made["recording"] = _ranked("recording", self.recording, self.recordings)
+            made["recording"] = ranked_column("recording", self.recording, self.recordings)
         for name, parts in name_parts(self.recordings, self.pattern).items():
-            column = _column(name, np.array(parts)[self.recording]) if name not in made else None
+            column = make_column(name, np.array(parts)[self.recording]) if name not in made else None
             if column is not None and column.categories and len(column.categories) < len(self.recordings):
                 made[name] = column
         return made
@@ -333,36 +318,15 @@ class Collection:
     def lay_out(self, method: str) -> npt.NDArray[np.float32]:
         """Places `(N, 2)` on the map, within −1 … 1."""
         if method not in self.maps:
-            self.maps[method] = self._kept(f"map-{method}", lambda: _fitted(self._places(method)))
+            self.maps[method] = self._kept(f"map-{method}", lambda: place_rows(self.reduced, method))
         return self.maps[method]
-
-    def _places(self, method: str) -> npt.NDArray[Any]:
-        if method == "pca":
-            return self.reduced[:, :2]
-        chosen = np.arange(len(self))
-        if len(self) > LAID_OUT:
-            chosen = np.sort(np.random.default_rng(0).permutation(len(self))[:LAID_OUT])
-        places = embedding_map(self.reduced[chosen], method=method)
-        return (
-            places
-            if len(chosen) == len(self)
-            else interpolate_positions(self.reduced, self.reduced[chosen], places)
-        )
 
     @cached_property
     def even_rows(self) -> Numbers:
         """Rows of which no recording has many more than others, so that long ones do not outweigh short
         ones.
         """
-        counts = np.bincount(self.recording)
-        most = max(4, int(np.median(counts)))
-        if counts.max() <= 2 * most:
-            return np.arange(len(self))
-        parts = [
-            rows[np.unique(np.linspace(0, len(rows) - 1, most).astype(int))]
-            for rows in map(self.rows_of, range(len(counts)))
-        ]
-        return np.sort(np.concatenate(parts))
+        return even_rows(self.recording, self.table.starts)
 
     @property
     def _grouped_by(self) -> npt.NDArray[np.float32]:
@@ -385,113 +349,7 @@ class Collection:
         """Groups as `halp cluster` makes them, each recording counted about alike; of more than 1,000 rows by
         their principal components."""
         name = f"even-groups-{count or 'auto'}"
-        group = self._kept(name, lambda: _grouped(_spread(self._grouped_by, self.even_rows, count)))
+        group = self._kept(name, lambda: pack_groups(group_evenly(self._grouped_by, self.even_rows, count)))
         typical = len(self) + np.arange(len(group) - len(self) - 1)
         silhouette = float(group[-1])
         return Clusters(group[: len(self)].astype(np.int64), group[typical].astype(np.int64), silhouette, {})
-
-
-def name_parts(names: Sequence[str], pattern: str = "") -> dict[str, list[str]]:
-    """Parts of names by column: those that a pattern names, else what stands between separators where all
-    have as many.
-    """
-    if pattern:
-        pieces = re.split(r"\{(\w+)\}", pattern)
-        fields = pieces[1::2]
-        if not fields or len(set(fields)) != len(fields):
-            raise InputError(
-                f"the pattern '{pattern}' names no part, or one twice; write it like"
-                " {action}_{person}_{n}"
-            )
-        expression = "".join(
-            f"(.+{'?' if i < len(pieces) - 2 else ''})" if i % 2 else re.escape(one)
-            for i, one in enumerate(pieces)
-        )
-        found = [re.fullmatch(expression, name) for name in names]
-        if not any(found):
-            return {}
-        return {
-            field: [one[number] if one else "" for one in found]
-            for number, field in enumerate(fields, start=1)
-        }
-    for separator in SEPARATORS if len(names) > 3 else "":
-        parted = [name.split(separator) for name in names]
-        if len(parted[0]) > 1 and len({len(parts) for parts in parted}) == 1:
-            return {
-                f"name, part {place + 1}": [parts[place] for parts in parted]
-                for place in range(len(parted[0]))
-            }
-    return {}
-
-
-def _spread(vectors: npt.NDArray[np.float32], rows: Numbers, count: int | None) -> Clusters:
-    """Groups of some rows, to which all others are added by the nearest centre."""
-    if count is not None and len(rows) < count <= len(vectors):
-        rows = np.arange(len(vectors))
-    found = group_vectors(vectors[rows], count)
-    if len(rows) == len(vectors):
-        return found
-    middle = vectors[rows].mean(0)
-    own = unit(vectors - middle)
-    sums = np.zeros((len(found.typical), vectors.shape[1]), dtype=np.float32)
-    np.add.at(sums, found.group, own[rows])
-    group = (own @ unit(sums).T).argmax(1)
-    group[rows] = found.group
-    order = np.argsort(-np.bincount(group, minlength=len(sums)), kind="stable")  # the largest first
-    return Clusters(np.argsort(order)[group], rows[found.typical[order]], found.silhouette, {})
-
-
-def _grouped(clusters: Clusters) -> npt.NDArray[np.float64]:
-    """Groups, typical rows and the silhouette in one array, to be kept."""
-    return np.concatenate([clusters.group, clusters.typical, [clusters.silhouette]]).astype(np.float64)
-
-
-def interpolate_positions(
-    vectors: npt.NDArray[np.float32], known: npt.NDArray[np.float32], places: npt.NDArray[Any], k: int = 3
-) -> npt.NDArray[np.float64]:
-    """Places of vectors at the weighted mean of those of their k nearest known ones."""
-    from sklearn.neighbors import KDTree
-
-    tree = KDTree(known[:, :16])
-    distance, nearest = tree.query(vectors[:, :16], min(k, len(known)))
-    weight = 1 / (distance + 1e-9 + 0.05 * distance.mean())
-    return np.einsum("nk,nkd->nd", weight / weight.sum(1, keepdims=True), np.asarray(places)[nearest])
-
-
-def _fitted(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Two coordinates within −1 … 1."""
-    places = np.asarray(places, dtype=np.float64)
-    return scale_to_unit_box(np.pad(places, ((0, 0), (0, max(0, 2 - places.shape[1])))))
-
-
-def _column(name: str, values: npt.NDArray[Any]) -> Column | None:
-    """A column of a store as one to colour by; None if it says nothing or too much."""
-    categories, codes = np.unique(values, return_inverse=True)
-    if len(categories) < 2:
-        return None
-    if values.dtype.kind == "f":
-        return Column(name, np.where(values == -1, np.nan, values).astype(np.float32))
-    if len(categories) > MOST_CATEGORIES:
-        return None if values.dtype.kind == "U" else Column(name, values.astype(np.float32))
-    unknown = categories[0] in (-1, "")
-    named = [str(one) for one in (categories[1:] if unknown else categories)]
-    return _ranked(name, codes - int(unknown), named)
-
-
-def _ranked(name: str, values: Numbers, categories: list[str]) -> Column:
-    """A column of categories, of which the most frequent can be told apart on the map."""
-    categories, values = order_by_frequency(categories, values)
-    return Column(name, values.astype(np.int16), categories)
-
-
-def load_or_compute(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """The array of a file whose hash stands beside it; computed and written where either is missing or does
-    not fit.
-    """
-    if is_sealed(path):
-        return np.load(path, allow_pickle=False)
-    array = compute()
-    with atomic_path(path) as partial:
-        np.save(partial, array, allow_pickle=False)
-    seal(path)
-    return array

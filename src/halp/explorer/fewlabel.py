@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,30 @@ import numpy.typing as npt
 from halp.encoders.pretrained import RawCoordinates
 from halp.explorer.answers import SAMPLED, sample
 from halp.explorer.collection import Collection
-from halp.explorer.session import SUGGESTED, FewLabelModel
 from halp.features.embed import embed_frames, ready_clips
 from halp.tasks.adapt import Neighbourhood
 from halp.tasks.assessment import cross_validate
-from halp.tasks.classifier import TUNED, fit_classifier, folds, sample_rows, suggest
+from halp.tasks.classifier import TUNED, Classifier, Prediction, fit_classifier, folds, sample_rows, suggest
 from halp.tasks.classify import disable_unreliable_rejection
 from halp.tasks.labelling import group_clips
 
+SUGGESTED = 12
 MANY = 4 * SUGGESTED  # recordings without a label that are enough to choose from
 _JUDGED = 400  # labelled rows that are cross-validated; more are sampled
 _NEAR = 1000  # rows, labelled or not, that a model is adapted to: a label should show at once
+
+
+@dataclass(frozen=True)
+class FewLabelModel:
+    """A classifier fitted to the labels of a revision, what it says about all rows, and how good it is."""
+
+    revision: int
+    classifier: Classifier
+    prediction: Prediction
+    suggestions: list[dict[str, Any]]
+    counts: dict[str, int]
+    seconds: float
+    assessment: dict[str, Any] | None = None
 
 
 def fit_labels(

@@ -4,7 +4,7 @@ at every start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ import numpy as np
 
 from halp.core.errors import InputError
 from halp.core.files import read_json
-from halp.explorer.labels import LabelBook, check_label
+from halp.explorer.label_facts import check_label
+from halp.explorer.labels import LabelBook
 from halp.explorer.ledger import NO_GROUND, Ground, Stacks
 
 if TYPE_CHECKING:
@@ -38,6 +39,26 @@ class Grouping:
         if number not in self.ids:
             raise InputError("this group was changed in another tab; look at the groups, then do it again")
         return self.ids.index(number)
+
+
+def suggest_count(silhouettes: Mapping[int, float]) -> int:
+    """The largest number of groups that is nearly as clear as the best.
+
+    Two, such as locomotion and everything else, are nearly always the clearest and say little: they are
+    suggested only where no other number is half as clear.
+
+    >>> suggest_count({2: 0.35, 3: 0.29, 4: 0.26, 5: 0.27, 6: 0.2})
+    5
+    >>> suggest_count({2: 0.8, 3: 0.3, 4: 0.25})
+    2
+    """
+    if not silhouettes:
+        return 1
+    finer = {count: value for count, value in silhouettes.items() if count > 2}
+    best = max(finer.values(), default=-1.0)
+    if best <= 0.5 * silhouettes.get(2, -1.0):
+        return 2
+    return max(count for count, value in finer.items() if value >= best - 0.1 * abs(best))
 
 
 class GroupBook:

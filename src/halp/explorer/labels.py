@@ -9,12 +9,10 @@ other.
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
@@ -22,69 +20,25 @@ from typing import Any, Concatenate, ParamSpec
 from halp.core.errors import InputError
 from halp.core.locks import locked
 from halp.data.spans import Event
-from halp.explorer.label_table import SLACK, LabelTable, bouts, event_text
+from halp.explorer.label_facts import (
+    LabelClass,
+    Labels,
+    Outcome,
+    Span,
+    changes_to,
+    check_label,
+    check_time,
+    contradiction,
+    free_place,
+    overlap,
+    title_of,
+)
+from halp.explorer.label_table import LabelTable
 from halp.explorer.ledger import COLUMNS, NO_GROUND, Act, Change, Ground, Ledger, Stacks, Values
 
-LONGEST = 200  # characters of a label
 SHOWN = 50  # acts that a page is told it can undo
 TOPIC = "labels"
 _RECORDING, _START, _STOP, _CLASS, _LABEL, _SUBJECT, _SOURCE, _SCORE, _MORE = range(len(COLUMNS["event"]))
-
-Span = tuple[str, float, float, str]  # recording, start, stop, subject
-
-
-@dataclass(frozen=True)
-class LabelClass:
-    """A class; its place (colour, and key − 1) stays while it is there."""
-
-    id: int
-    name: str
-    place: int
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The labels of a revision, which never change: readers take one and work on it."""
-
-    revision: int = 0
-    events: tuple[tuple[int, Event], ...] = ()
-    classes: tuple[LabelClass, ...] = ()
-    undo: tuple[tuple[int, str], ...] = ()
-    redo: tuple[tuple[int, str], ...] = ()
-
-    @property
-    def names(self) -> list[str]:
-        """Names of classes by place; empty if a place is free."""
-        names = [""] * (1 + max((one.place for one in self.classes), default=-1))
-        for one in self.classes:
-            names[one.place] = one.name
-        return names
-
-    @property
-    def human(self) -> list[tuple[int, Event]]:
-        """Events with a class, and their ids."""
-        return [(number, event) for number, event in self.events if event.source == "human" and event.label]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What an act changed: how many labels, how many spans it left as they were, and the class it gave."""
-
-    changed: int = 0
-    left: int = 0
-    label_class: LabelClass | None = None
-    act: int | None = None
-
-
-def check_label(label: str) -> str:
-    """A label without control characters and outer blanks, of a length that can be shown."""
-    label = "".join(" " if ord(letter) < 32 or ord(letter) == 127 else letter for letter in label).strip()
-    if not label or len(label) > LONGEST:
-        raise InputError(f"a label has 1 to {LONGEST} characters, not {len(label)}; choose a shorter name")
-    if any(0xD800 <= ord(letter) < 0xE000 for letter in label):
-        raise InputError("the label holds half of a character; type it again")
-    return label
-
 
 P = ParamSpec("P")
 
@@ -147,7 +101,6 @@ class LabelBook:
         return self.now.revision
 
     # -- acts
-    # ----------------------------------------------------------------------------------------------------------
 
     @_act
     def label(self, spans: Iterable[Span], label: str | int, *, ground: Ground = NO_GROUND) -> Outcome:
@@ -156,7 +109,11 @@ class LabelBook:
         A span that overlaps a label of another class is left as it is; where that holds for all of them, the
         act is refused.
         """
-        new = list(dict.fromkeys((name, _time(start), _time(stop), who) for name, start, stop, who in spans))
+        new = list(
+            dict.fromkeys(
+                (name, check_time(start), check_time(stop), who) for name, start, stop, who in spans
+            )
+        )
         if bad := next((one for one in new if not one[2] > one[1]), None):
             raise InputError(f"a label of '{bad[0]}' ends at {bad[2]:g}, before it starts at {bad[1]:g}")
         self._check_ground(ground, new)
@@ -178,20 +135,20 @@ class LabelBook:
             count += 1
         if count == 0:
             return Outcome(0, len(new) - len(free), given if given.id in self.ledger.rows["class"] else None)
-        title = f"{_where(free)}: {given.name}"
+        title = f"{title_of(free)}: {given.name}"
         return self._write(title, changes, ground, Outcome(count, len(new) - len(free), given))
 
     @_act
     def clear(self, spans: Iterable[tuple[str, float, float]], *, ground: Ground = NO_GROUND) -> Outcome:
         """Take the labels of exactly these spans off."""
-        spans = [(name, _time(start), _time(stop)) for name, start, stop in spans]
+        spans = [(name, check_time(start), check_time(stop)) for name, start, stop in spans]
         self._check_ground(ground, spans)
         taken, rows = self._by_span(), self.ledger.rows["event"]
         found = list(dict.fromkeys(row for span in spans for row in taken.get(span, ())))
         if not found:
             raise InputError(self._explain_missing(spans))
         return self._write(
-            f"{_where(spans)}: label taken off",
+            f"{title_of(spans)}: label taken off",
             [("event", row, rows[row], None) for row in found],
             ground,
             Outcome(len(found)),
@@ -200,7 +157,7 @@ class LabelBook:
     @_act
     def move(self, number: int, start: float, stop: float, *, ground: Ground = NO_GROUND) -> Outcome:
         """Give an event other edges."""
-        start, stop = _time(start), _time(stop)
+        start, stop = check_time(start), check_time(stop)
         if not stop > start:
             raise InputError("a label must end after it starts")
         old = self.ledger.rows["event"].get(number)
@@ -208,10 +165,12 @@ class LabelBook:
             raise InputError("this label was taken off in another tab; nothing was moved")
         self._check_ground(ground, [old[:3]])
         span = (old[_RECORDING], start, stop, old[_SUBJECT])
-        if words := _contradiction(span, self._others(old[_CLASS], {number})):
+        if words := contradiction(span, self._others(old[_CLASS], {number})):
             raise InputError(words)
         new = (old[_RECORDING], start, stop, *old[_STOP + 1 :])
-        return self._write(f"{_where([span])}: edge moved", [("event", number, old, new)], ground, Outcome(1))
+        return self._write(
+            f"{title_of([span])}: edge moved", [("event", number, old, new)], ground, Outcome(1)
+        )
 
     @_act
     def rename(self, number: int, name: str, *, ground: Ground = NO_GROUND) -> Outcome:
@@ -256,7 +215,6 @@ class LabelBook:
         return Outcome(len(done.body["changes"]), act=done.revision)
 
     # -- the parts of an act
-    # -------------------------------------------------------------------------------------------
 
     def _write(self, title: str, changes: Sequence[Change], ground: Ground, outcome: Outcome) -> Outcome:
         told = [outcome.changed, outcome.left, outcome.label_class and outcome.label_class.id]
@@ -304,8 +262,7 @@ class LabelBook:
         label = check_label(label)
         if known := next((one for one in self.now.classes if one.name == label), None):
             return known, []
-        places = {one.place for one in self.now.classes}
-        place = next(number for number in range(len(places) + 1) if number not in places)
+        place = free_place({one.place for one in self.now.classes})
         new = LabelClass(self.ledger.next_id("class"), label, place)
         return new, [("class", new.id, None, (label, place))]
 
@@ -335,7 +292,7 @@ class LabelBook:
         refused = ""
         while True:  # what is left as it is may contradict others
             others = self._others(number, {row for span in spans for row in taken.get(span[:3], ())})
-            words = {span: _contradiction(span, others) for span in spans}
+            words = {span: contradiction(span, others) for span in spans}
             if not any(words.values()):
                 return spans, refused
             refused = refused or next(filter(None, words.values()))
@@ -354,7 +311,7 @@ class LabelBook:
     def _explain_missing(self, spans: Sequence[tuple[str, float, float]]) -> str:
         for span in spans:
             for _, event in self.now.human:
-                if _overlap((event.recording, event.start, event.stop), span):
+                if overlap((event.recording, event.start, event.stop), span):
                     where = f"{event.start:g} – {event.stop:g} of '{event.recording}'"
                     return f"its label comes from {where}; click that span on the timeline, then take it off"
         return "there is no label to take off"
@@ -364,14 +321,13 @@ class LabelBook:
         for act in self.ledger.since(ground):
             for table, _, before, after in act.body["changes"]:
                 for values in (before, after):
-                    if table == "event" and values and any(_overlap(values, span) for span in spans):
+                    if table == "event" and values and any(overlap(values, span) for span in spans):
                         raise InputError(
                             f"'{values[_RECORDING]}' was changed in another tab meanwhile ({act.title}); look"
                             " again"
                         )
 
     # -- the table
-    # -----------------------------------------------------------------------------------------------------
 
     @property
     def trouble(self) -> str:
@@ -391,66 +347,12 @@ class LabelBook:
 
     def _take_over(self, events: Iterable[Event]) -> None:
         """Make the labels those of a table, as one act that says what it changed."""
-        wanted = {event_text(event): event for event in events}
-        there = {event_text(event): rows for event, rows in bouts(self.now.events)}
-        gone = [row for key, rows in there.items() if key not in wanted for row in rows]
-        new = [event for key, event in wanted.items() if key not in there]
-        changes: list[Change] = [("event", row, self.ledger.rows["event"][row], None) for row in gone]
-        ids = {one.name: one.id for one in self.now.classes}
-        places = {one.place for one in self.now.classes}
-        next_class, next_event = self.ledger.next_id("class"), self.ledger.next_id("event")
-        for event in new:
-            if event.source == "human" and event.label and event.label not in ids:
-                place = next(number for number in range(len(places) + 1) if number not in places)
-                changes.append(("class", next_class, None, (event.label, place)))
-                ids[event.label] = next_class
-                places.add(place)
-                next_class += 1
-            number = ids[event.label] if event.source == "human" and event.label else None
-            label = event.label if number is None else None
-            values = (
-                event.recording,
-                round(event.start, 6),
-                round(event.stop, 6),
-                number,
-                label,
-                event.subject,
-                event.source,
-            )
-            changes.append(("event", next_event, None, (*values, event.score, json.dumps(dict(event.more)))))
-            next_event += 1
+        changes, added, removed = changes_to(events, self.now, self.ledger)
         if not changes:
             self._table.write(self.now.events)
             return
-        removed = sum(key not in wanted for key in there)
-        title = f"taken over from {self.path.name}: {len(new)} labels added, {removed} removed"
+        title = f"taken over from {self.path.name}: {added} labels added, {removed} removed"
         act = self.ledger.write(TOPIC, title, changes)
         self._publish()
         self.news = act.revision, title
         self._table.write(self.now.events)
-
-
-def _time(value: float) -> float:
-    if not math.isfinite(value):
-        raise InputError("a time that is not finite cannot be labelled")
-    return round(float(value), 3)
-
-
-def _overlap(values: Sequence[Any], span: Sequence[Any]) -> bool:
-    return bool(values[0] == span[0] and values[1] < span[2] - SLACK and span[1] < values[2] - SLACK)
-
-
-def _contradiction(span: Span, others: dict[str, list[tuple[float, float, str, str]]]) -> str:
-    """Why a span cannot have a class: it overlaps one of another class. Empty where it can."""
-    name, start, stop, who = span
-    for low, high, subject, label in others.get(name, ()):
-        if low < stop - SLACK and start < high - SLACK and (not who or not subject or who == subject):
-            return (
-                f"{start:g} – {stop:g} of '{name}' overlaps {low:g} – {high:g}, which is labelled '{label}'; "
-                "take that label off first, or draw a span beside it"
-            )
-    return ""
-
-
-def _where(spans: Sequence[Sequence[Any]]) -> str:
-    return str(spans[0][0]) if len(spans) == 1 else f"{len(spans)} movements"

@@ -16,24 +16,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.core.packages import find_package
 from halp.core.progress import Bar, console, watchers
 from halp.data.reading import Reading
-from halp.data.spans import Event
 from halp.explorer.groups import GroupBook
-from halp.explorer.labels import LabelBook, Labels
+from halp.explorer.imports import import_sklearn
+from halp.explorer.label_column import LabelColumn, label_rows
+from halp.explorer.labels import LabelBook
 
 if TYPE_CHECKING:
+    from halp.encoders.pretrained import PretrainedEncoder
     from halp.evaluation.analysis.prototypes import KeySpace
     from halp.explorer.camera import LiveCamera
-    from halp.explorer.collection import Collection, Column
-    from halp.tasks.classifier import Classifier, Prediction
+    from halp.explorer.collection import Collection
+    from halp.explorer.columns import Column
+    from halp.explorer.fewlabel import FewLabelModel
+    from halp.explorer.preview import Preview
+    from halp.features.source import Source
     from halp.training.run import Run
 
-SUGGESTED = 12
 PAUSE = 0.15  # seconds that the model waits for further labels
 
 
@@ -52,28 +55,6 @@ class Settings:
         """Beside the source, unless chosen."""
         source = self.source.resolve()
         return self.labels or source.with_name(f"{source.name}.labels.csv")
-
-
-@dataclass(frozen=True)
-class FewLabelModel:
-    """A classifier fitted to the labels of a revision, what it says about all rows, and how good it is."""
-
-    revision: int
-    classifier: Classifier
-    prediction: Prediction
-    suggestions: list[dict[str, Any]]
-    counts: dict[str, int]
-    seconds: float
-    assessment: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class LabelColumn:
-    """Labels of a revision by row: the place of a class (−1: none), and names of classes by place."""
-
-    labels: Labels
-    values: npt.NDArray[np.int16]
-    names: list[str]
 
 
 @dataclass
@@ -103,6 +84,7 @@ class Session:
         self._stopped = False
         self._threads: list[threading.Thread] = []
         self._label_rows: LabelColumn | None = None
+        self.preview: Preview | None = None  # what is embedded so far
         self.skipped: list[int] = []  # rows that were proposed and not labelled
         self.settings_kept: dict[str, Any] = {}
         self._heard: list[str] = []  # warnings while the collection was read
@@ -214,7 +196,12 @@ class Session:
         from halp.encoders.pretrained import compacted  # after what is wrong with the paths has been said
         from halp.explorer.collection import Collection
 
-        return Collection(compacted(encoder), source)
+        return Collection(compacted(encoder), source, begun=self._show_preview)
+
+    def _show_preview(self, encoder: PretrainedEncoder, source: Source) -> None:
+        from halp.explorer.preview import Preview
+
+        self.preview = Preview(encoder, source)
 
     def open(self, collection: Collection) -> None:
         """Lay a collection out, quickest first."""
@@ -226,6 +213,7 @@ class Session:
             collection.name_by(self.settings_kept.get("pattern", ""))
         self.collection.lay_out("pca")
         self._ready("pca", "laying out the map")
+        import_sklearn()
         self.collection.lay_out("tsne")
         self._ready("tsne", "finding groups")
         self.groups.open(self.collection)
@@ -238,7 +226,7 @@ class Session:
     @property
     def warnings(self) -> list[str]:
         """What people have to know about the collection and their labels, as sentences."""
-        own = [self.labels.trouble] if self.labels.trouble else []
+        own = [one for one in (self.labels.trouble, self.collection.note) if one]
         for part in (self.collection.source, self.collection.table):
             own += getattr(part, "warnings", ())
         return list(dict.fromkeys([*own, *self._heard]))
@@ -277,7 +265,6 @@ class Session:
         return [row for row in dict.fromkeys(rows) if self.collection.span(row) in wanted]
 
     # -- labels and the model
-    # ------------------------------------------------------------------------------------------
 
     def row_spans(self, rows: Sequence[int]) -> list[tuple[str, float, float, str]]:
         """Spans of rows as labels have them."""
@@ -318,6 +305,7 @@ class Session:
     def _refit(self) -> None:
         from halp.explorer.fewlabel import assess_labels, fit_labels
 
+        import_sklearn()
         column = self.label_column()
         values, names = column.values, column.names
         self.model = fit_labels(self.collection, values, names, column.labels.revision, self.skipped)
@@ -327,7 +315,6 @@ class Session:
                 self.model = assess_labels(self.collection, values, names, self.model)
 
     # -- what the page asks for
-    # ----------------------------------------------------------------------------------------
 
     def pulse(self) -> dict[str, Any]:
         """What has changed, in a few bytes."""
@@ -342,7 +329,7 @@ class Session:
 
     def column(self, name: str) -> Column:
         """A column to colour by, those that change included."""
-        from halp.explorer.collection import Column
+        from halp.explorer.columns import Column
 
         collection = self.collection
         if name == "label":
@@ -359,27 +346,3 @@ class Session:
         if name not in collection.columns:
             raise InputError(f"there is no column '{name[:80]}' yet")
         return collection.columns[name]
-
-
-def label_rows(
-    collection: Collection, events: Sequence[Event], names: Sequence[str]
-) -> npt.NDArray[np.int16]:
-    """For every row the place of the label of the events that cover at least half of it; later events go
-    first.
-    """
-    values = np.full(len(collection), -1, dtype=np.int16)
-    place = {name: number for number, name in enumerate(names)}
-    recordings = {name: number for number, name in enumerate(collection.recordings)}
-    by_recording: dict[int, list[Event]] = {}
-    for event in events:
-        if event.recording in recordings:
-            by_recording.setdefault(recordings[event.recording], []).append(event)
-    order = np.argsort(collection.recording, kind="stable")
-    numbers = collection.recording[order]
-    for recording, own in by_recording.items():
-        rows = order[np.searchsorted(numbers, recording) : np.searchsorted(numbers, recording, "right")]
-        starts, stops = collection.table.starts[rows], collection.table.stops[rows]
-        for event in own:
-            shared = np.minimum(stops, event.stop) - np.maximum(starts, event.start)
-            values[rows[shared >= 0.5 * (stops - starts) - 1e-3]] = place[event.label]
-    return values

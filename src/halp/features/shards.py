@@ -234,6 +234,12 @@ def _find_parts(source: Source, folder: Path, width: int) -> list[Part]:
     return parts
 
 
+def kept_entries(source: Source, folder: Path, width: int) -> list[CachedVectors]:
+    """What is kept of a source so far, while its shards are being computed."""
+    parts = _find_parts(source, folder, width) if folder.is_dir() else []
+    return [part.entry for part in parts if part.entry is not None]
+
+
 def item_places(content: Any) -> dict[str, int]:
     """Places of items in a source by their keys."""
     if isinstance(content, StoredClips):
