@@ -67,6 +67,7 @@ PRELOADED = [
     "halp.explorer.collection",
     "halp.explorer.fewlabel",
     "halp.features.loading",
+    *(f"sklearn.{part}" for part in ("manifold", "cluster", "metrics", "linear_model", "model_selection")),
 ]
 
 
@@ -164,7 +165,7 @@ def kill_servers(folder: Path, kills: int, count: int) -> dict[str, Any]:
         process, base, token = start(store, folder / "labels.csv")
         for client in clients:
             client.base, client.token = base, token
-        time.sleep(chance.uniform(0.05, 1.5))
+        time.sleep(chance.uniform(0.05, 2.5))
         process.kill()
         process.join()
         for client in clients:
@@ -187,7 +188,8 @@ def kill_servers(folder: Path, kills: int, count: int) -> dict[str, Any]:
                     foreign += 1
                 client.open[row] = set()
         if kill % 10 == 9:
-            sys.stderr.write(f"{kill + 1} kills, {lost} lost, {foreign} foreign so far\n")
+            told = f"{sum(client.acknowledged for client in clients)} acknowledged, {lost} lost, {foreign} foreign"
+            sys.stderr.write(f"{kill + 1} kills, {told}\n")
     for client in clients:
         client.ended = True
     acknowledged = sum(client.acknowledged for client in clients)

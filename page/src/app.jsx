@@ -47,7 +47,7 @@ function Find() {
   };
   const go = (hit) => {
     setHits([]);
-    document.getElementById("find").blur(); // keys mean the movement from now on
+    Object.assign(document.getElementById("find"), { value: "" }).blur(); // keys mean the movement from now on
     s.look(hit.row);
   };
   const key = (event) => {

@@ -44,5 +44,7 @@ def boxes(film: FilmLandmarks, person: Person) -> dict[str, Sequence[Any]]:
     times = film.times[film.frame[person.rows]]
     some = np.unique(np.round(times * PER_SECOND), return_index=True)[1]
     marks = film.image[person.rows[some], :, :2] / np.array(film.size, dtype=np.float64)
-    places = np.concatenate([marks.min(axis=1), marks.max(axis=1)], axis=1).clip(0, 1)
+    low, high = marks.min(axis=1), marks.max(axis=1)
+    room = 0.08 * (high - low).max(axis=1, keepdims=True)  # heads and hands reach beyond their joints
+    places = np.concatenate([low - room, high + room], axis=1).clip(0, 1)
     return {"times": times[some].round(3).tolist(), "boxes": places.round(4).tolist()}
