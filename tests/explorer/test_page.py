@@ -247,7 +247,7 @@ def test_a_class_of_one_recording_does_not_hide_the_accuracy_of_the_others(
     with visit(browser, explorer) as page:
         page.click("#tab-label")
         page.wait_for_selector(".accuracy.best")
-        page.wait_for_selector("text=/Not judged yet, for want of a second \\w+: rare/")
+        page.wait_for_selector("text=/Not tested yet, because there is only one \\w+: rare/")
 
 
 def test_a_name_typed_a_moment_ago_is_the_label_of_its_group(

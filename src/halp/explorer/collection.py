@@ -304,11 +304,8 @@ class Collection:
 
     def _kept(self, name: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """An array that is kept beside the vectors, computed where it is not there."""
-        return (
-            compute()
-            if self.table.folder is None
-            else load_or_compute(self.table.folder / f"{name}.npy", compute)
-        )
+        folder = self.table.folder
+        return compute() if folder is None else load_or_compute(folder / f"{name}.npy", compute)
 
     @cached_property
     def reduced(self) -> npt.NDArray[np.float32]:
