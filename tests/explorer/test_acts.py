@@ -233,7 +233,7 @@ def test_a_label_of_one_tab_appears_in_the_other_and_n_leads_on(
         }
         assert len(labelled) == 4
         assert not labelled & {one["row"] for one in state["few"]["suggestions"]}
-        page.wait_for_selector("text=where the model learns most")
+        page.wait_for_selector("text=where a label helps most")
 
 
 def test_labels_are_exported_to_boris_and_elan(windows: Explorer, tmp_path: Path) -> None:
