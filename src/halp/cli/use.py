@@ -116,6 +116,7 @@ def export(
     out: Positional[Path],
     *,
     onnx: bool = False,
+    web: bool = False,
     topology: str | None = None,
     stream: str | None = None,
     json: bool = False,
@@ -124,25 +125,33 @@ def export(
 
     With --onnx there is also model.onnx: raw key points in (NaN where missing; any number of clips, frames
     and persons), class probabilities and rejection out (features for an encoder). Preparation, encoder and
-    classifier are in that one file.
+    classifier are in that one file. With --web the folder is a static page that recognises the model's
+    classes in the browser, from a camera or a video.
 
     Examples:
         halp export runs/small-seed0 my-encoder
         halp export models/mine product --onnx --topology mediapipe-33
+        halp export models/mine page --web
 
     Args:
         encoder: a run folder, a package, the name of an encoder that comes with halp, or a model of `halp
             classify fit`.
         out: the folder to make.
         onnx: also write model.onnx, checked against the library.
+        web: write a page instead; it needs the weights of `halp pose-model`, and npm for its libraries.
         topology: joint layout of the points that model.onnx takes (default: that of the encoder).
         json: print what was written as JSON.
     """
     from halp.tasks.export import export as write
     from halp.tasks.model_folder import is_model
 
-    folder = write(encoder, out, stream=stream, onnx=onnx, topology=topology)
+    folder = write(encoder, out, stream=stream, onnx=onnx, web=web, topology=topology)
     files = sorted(path.name for path in folder.iterdir())
+    if web:
+        serve = f"python -m http.server --bind 127.0.0.1 --directory {quote(str(folder))}"
+        said = f"written: {folder}; next: {serve}, then open http://127.0.0.1:8000"
+        show({"written": str(folder), "files": files}, json=json, said=said)
+        return
     verb = "classify predict {} RECORDINGS" if is_model(folder) else "embed {} SOURCE vectors.csv"
     said = f"written: {folder} ({', '.join(files)}); next: halp {verb.format(quote(str(folder)))}"
     show({"written": str(folder), "files": files}, json=json, said=said)

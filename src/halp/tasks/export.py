@@ -35,6 +35,7 @@ def export(
     *,
     stream: str | None = None,
     onnx: bool = False,
+    web: bool = False,
     topology: str | Topology | None = None,
 ) -> Path:
     """Write an encoder as a package, or a model with its classifier, to hand on; whole or not at all.
@@ -50,13 +51,17 @@ def export(
     onnx : bool
         Also write `model.onnx`, one file that takes raw key points and gives probabilities and rejection
         (features for an encoder), compared with the library on recordings with gaps.
+    web : bool
+        Write a static page instead that recognises the model's classes in the browser, from a camera or a
+        video; it needs the weights of `halp pose-model`, and npm for its libraries.
     topology : str or Topology, optional
         Joint layout of the points that the ONNX file takes (default: that of the encoder).
 
     Returns
     -------
     Path
-        The folder: config.json, model.safetensors, README.md, and the encoder of a model.
+        The folder: config.json, model.safetensors, README.md, and the encoder of a model; of a page
+        index.html and what belongs to it.
 
     Raises
     ------
@@ -77,6 +82,8 @@ def export(
         raise InputError("this encoder does not know its architecture; export one that `load_encoder` gave")
     if out.exists():
         raise InputError(f"'{out}' exists already; remove it or choose another folder for the package")
+    if web:
+        return _export_page(what, out, topology)
     try:
         with building(out) as partial:
             facts = _write_onnx(what, partial / ONNX, topology) if onnx else None
@@ -88,6 +95,19 @@ def export(
                     write_json(partial / CONFIG, {**read_json(partial / CONFIG), "onnx": facts})
     except (OSError, SafetensorError) as error:
         raise InputError(f"the package '{out}' cannot be written ({error}); choose another folder") from error
+    return out
+
+
+def _export_page(what: PretrainedEncoder | Model, out: Path, topology: str | Topology | None) -> Path:
+    """Write the page; its libraries are fetched before the folder takes its name."""
+    from halp.tasks.web_page import add_libraries, page_model, write_page
+    from halp.video.pose_model import find_pose_model
+
+    model, layout = page_model(what, topology)
+    pose_model = find_pose_model()
+    with building(out) as partial:
+        write_page(model, partial, out.name, pose_model, _write_onnx(model, partial / ONNX, layout))
+        add_libraries(partial)
     return out
 
 

@@ -152,15 +152,21 @@ def write_model(model: Model, folder: Path, name: str, onnx: dict[str, Any] | No
     described = _describe(model, sha256(folder / WEIGHTS)) | ({} if onnx is None else {"onnx": onnx})
     config = json.loads(json.dumps(described))
     write_json(folder / CONFIG, {**config, "sha256": model_fingerprint(config)})
+    write_text(folder / CARD, card_of(model, name, onnx))
+
+
+def card_of(model: Model, name: str, onnx: dict[str, Any] | None = None) -> str:
+    """The card of a model; `onnx` is what is to be said of its ONNX file."""
+    classifier = model.classifier
     width, stride = model.cutting.window, model.cutting.stride or model.cutting.window
     windows = "whole clips" if width is None else f"{width:g} s, one every {stride:g} s"
     facts = {
-        "head": str(head.candidate),
+        "head": str(classifier.head.candidate),
         "score": model.assessment.get("encoder"),
         "labelled": model.labelled,
     }
     facts |= {"classes": classifier.classes, "can_reject": model.can_reject, "windows": windows}
-    write_text(folder / CARD, model_card(model.package, name, onnx, **facts))
+    return model_card(model.package, name, onnx, **facts)
 
 
 def is_model(source: Any) -> bool:
