@@ -24,7 +24,7 @@ from halp.tasks.calibration import (
     rejection_threshold,
     wilson,
 )
-from halp.tasks.classifier import PLAIN, Choice, fit_classifier, folds, sample_rows, suggest
+from halp.tasks.classifier import BANK, PLAIN, Choice, fit_classifier, folds, sample_rows, suggest
 from halp.tasks.heads import KINDS, Candidate, candidates, fit_head, fit_heads, project_to_row_span, unit
 
 
@@ -268,7 +268,7 @@ def test_very_many_labels_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halp.tasks.classifier._LARGEST", 8 * 4000)
     vectors, labels = blobs(20_000, 4)
     fitted = fit_classifier(vectors, labels, list("abcd"), kind="linear")
-    assert len(fitted.head.bank) <= 3000
+    assert len(fitted.head.bank) <= BANK
     assert (fitted.predict(vectors[:500]).best == labels[:500]).mean() > 0.8
 
 

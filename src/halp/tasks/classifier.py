@@ -29,6 +29,7 @@ from halp.tasks.heads import (
     candidates,
     fit_head,
     fit_heads,
+    on_grid,
     project_to_row_span,
 )
 
@@ -38,7 +39,8 @@ FOLDS = 5
 _BLOCK = 4096
 TUNED = 500  # labelled vectors that kind and setting are chosen with; more are sampled, and then no neighbourhood is used
 _MANY = 200  # labelled vectors of which three folds tell enough
-_BANK = 3000  # labelled vectors that are kept to compare with; more are sampled
+BANK = 1200  # labelled vectors that are kept to compare with; more are sampled
+VOTERS = 3000  # of neighbours, whose votes make the classes
 _FITTED, _LARGEST = 20_000, 50_000_000  # labelled vectors, and numbers in them, that a head is fitted on
 
 
@@ -129,10 +131,11 @@ def fit_classifier(
     if neighbourhood is not None and choice.method != PLAIN:
         head = neighbourhood.head(choice.method, rows, labels[rows], len(classes))
     else:
-        rows = sample_rows(labels, groups, min(_FITTED, max(_BANK, _LARGEST // vectors.shape[1])), seed)
+        rows = sample_rows(labels, groups, min(_FITTED, max(BANK, _LARGEST // vectors.shape[1])), seed)
         head = fit_head(choice.candidate, vectors[rows], labels[rows], len(classes), one_scale=one_scale)
-    kept = sample_rows(labels[rows], groups[rows], _BANK, seed)
-    head = replace(head, bank=head.bank[kept], labels=labels[rows][kept])
+    most = VOTERS if head.candidate.kind == "knn" else BANK
+    kept = sample_rows(labels[rows], groups[rows], most, seed)
+    head = replace(head, bank=on_grid(head.bank[kept]), labels=labels[rows][kept])
     similarities = nearest_similarities(head.bank, groups[rows][kept])
     return Classifier(head, tuple(classes), choice.temperature, similarities, rejection_rate)
 

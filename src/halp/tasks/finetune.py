@@ -26,9 +26,9 @@ from halp.tasks.calibration import (
     fit_temperature,
     nearest_similarities,
 )
-from halp.tasks.classifier import Classifier, Labels, folds
+from halp.tasks.classifier import BANK, Classifier, Labels, folds, sample_rows
 from halp.tasks.classify import disable_unreliable_rejection
-from halp.tasks.heads import Candidate, Head, unit
+from halp.tasks.heads import Candidate, Head, on_grid, unit
 from halp.tasks.labelling import Labelling, check_classes, labelled_rows, labelling
 from halp.tasks.model_folder import Model
 
@@ -102,9 +102,10 @@ def finetune(
         first = train(encoder, pool, kept, data.labels[kept], settings, **how)
         temperature, nearest, facts = _judge(first, clips, data, kept, held)
     network = train(encoder, pool, np.arange(len(clips)), data.labels, settings, **how)
-    head = _head(network, embed_frames(network.encoder, clips), data.labels, len(data.classes))
+    vectors, kept = embed_frames(network.encoder, clips), sample_rows(data.labels, data.groups, BANK, seed)
+    head = _head(network, vectors, data.labels, len(data.classes), kept)
     if nearest is None:
-        nearest = nearest_similarities(head.bank, data.groups)
+        nearest = nearest_similarities(head.bank, data.groups[kept])
     classifier = Classifier(head, data.classes, temperature, nearest, rejection_rate)
     classifier = disable_unreliable_rejection(classifier, data.grouped_by)
     tuned = network.encoder
@@ -117,15 +118,19 @@ def finetune(
     )
 
 
-def _head(network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, classes: int) -> Head:
-    """The trained head on standardised vectors, W x + b = (W·scale) (x − mean) / scale + (b + W mean)."""
+def _head(
+    network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, classes: int, kept: Labels
+) -> Head:
+    """The trained head on standardised vectors, W x + b = (W·scale) (x − mean) / scale + (b + W mean); the
+    rows `kept` are what is compared with.
+    """
     layer = network.head
     if not isinstance(layer, nn.Linear):
         raise TypeError("a linear head is expected")
     weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
     mean, scale = vectors.mean(0), np.maximum(vectors.std(0), 1e-6)
-    bank = unit((vectors - mean) / scale)
-    return Head(Candidate("linear"), classes, mean, scale, bank, labels, weight * scale, bias + weight @ mean)
+    bank, weight, bias = on_grid(unit((vectors[kept] - mean) / scale)), weight * scale, bias + weight @ mean
+    return Head(Candidate("linear"), classes, mean, scale, bank, labels[kept], weight, bias)
 
 
 def _judge(
@@ -135,7 +140,8 @@ def _judge(
     on.
     """
     vectors = embed_frames(network.encoder, clips)
-    head = _head(network, vectors[kept], data.labels[kept], len(data.classes))
+    bank = sample_rows(data.labels[kept], data.groups[kept], BANK, 0)
+    head = _head(network, vectors[kept], data.labels[kept], len(data.classes), bank)
     logits = head.logits(vectors[held])
     right = logits.argmax(1) == data.labels[held]
     nearest = np.sort((head.directions(vectors[held]) @ head.bank.T).max(1).astype(np.float64))

@@ -10,7 +10,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from itertools import chain
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -237,19 +238,28 @@ def parse_frame(line: bytes | str, topology: Topology) -> Frame | None:
     """The persons `(P, V, C)` of a line of JSON, None if nobody is seen; an error of Python where it is no
     frame.
     """
-    joints, dimensions = len(topology), topology.dimensions
     data = json.loads(line)
-    data = data["joints"] if isinstance(data, dict) else data
+    return frame_persons(data["joints"] if isinstance(data, dict) else data, topology)
+
+
+def frame_persons(data: Any, topology: Topology) -> Frame | None:
+    """The persons `(P, V, C)` of a frame as nested lists, joints or persons, with None for what is missing;
+    None if nobody is seen, an error of Python where it is no frame.
+    """
     if data is None or data == []:
         return None
+    joints, dimensions = len(topology), topology.dimensions
     blank = [None] * dimensions
-    first = next((item for item in data if item is not None), blank)
+    first = next((item for item in data if item is not None), None)
+    if first is None:
+        return None
     persons = data if len(first) == joints else [data]
     if len(persons) > MOST_PERSONS:
         raise ValueError(f"{len(persons):,} persons, more than {MOST_PERSONS}")
     filled = [
         [blank if joint is None else joint for joint in person or [blank] * joints] for person in persons
     ]
+    check_numbers(filled, 3)
     frame = np.array(filled, dtype=np.float64)
     if frame.shape[1:] != (joints, dimensions):
         raise ValueError(f"shape {frame.shape}")
@@ -257,3 +267,11 @@ def parse_frame(line: bytes | str, topology: Topology) -> Frame | None:
     if np.abs(frame, where=seen, out=np.zeros_like(frame)).max() > LARGEST_COORDINATE:
         raise ValueError(f"a coordinate beyond {LARGEST_COORDINATE:g}")
     return np.where(seen, frame, 0).astype(np.float32) if seen.any() else None
+
+
+def check_numbers(nested: Any, depth: int) -> None:
+    """Refuse lists in lists that hold anything but numbers and None; `depth` counts the lists."""
+    for _ in range(depth - 1):
+        nested = chain.from_iterable(nested)
+    if others := set(map(type, nested)) - {int, float, type(None)}:
+        raise ValueError(f"{others.pop().__name__} instead of numbers")

@@ -31,10 +31,11 @@ from halp.features.cache import module_fingerprint
 from halp.features.embed import embed
 from halp.features.prepare_graph import PrepareGraph
 from halp.skeleton import Topology
-from halp.tasks.heads import FAINT, SHARPNESS
+from halp.tasks.heads import FAINT, SHARPNESS, grid
 from halp.tasks.model_folder import Model
 
 TOLERANCE = 1e-4
+EXACT = 1e-7  # of labelled vectors of length one
 OPSET = 17
 _MISSING = "ONNX needs the packages onnx and onnxruntime; install them with `pip install 'halp-motion[onnx]'`"
 Clips = list[npt.NDArray[np.float32]]
@@ -75,6 +76,7 @@ class ModelGraph(nn.Module):
     weight: Tensor
     bias: Tensor
     bank: Tensor
+    steps: Tensor
     votes: Tensor
 
     def __init__(self, model: Model, layout: Topology) -> None:
@@ -93,7 +95,7 @@ class ModelGraph(nn.Module):
         if len(head.left):
             parts |= {"axes": head.axes, "removed": 1 - head.left}
         if self.rejects or self.kind == "knn":
-            parts["bank"] = head.bank
+            parts |= bank_parts(head.bank)
         if self.kind == "knn":
             parts["votes"] = np.eye(head.classes, dtype=np.float64)[head.labels]
         for name, values in parts.items():
@@ -105,7 +107,7 @@ class ModelGraph(nn.Module):
         if hasattr(self, "axes"):
             rows = rows - ((rows @ self.axes) * self.removed) @ self.axes.T
         directions = rows / rows.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
-        similarity = directions @ self.bank.T if hasattr(self, "bank") else None
+        similarity = directions @ self.bank.T.float() * self.steps if hasattr(self, "bank") else None
         probabilities = (self._logits(rows, directions, similarity) / self.temperature).softmax(1)
         rejected = ~somebody(clips)[:, 0]
         if self.rejects and similarity is not None:
@@ -121,6 +123,14 @@ class ModelGraph(nn.Module):
         weight = (nearest.double() * SHARPNESS).exp()
         votes = (self.votes[index] * weight[..., None]).sum(1)
         return (votes / votes.sum(1, keepdim=True) + FAINT).log()
+
+
+def bank_parts(bank: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
+    """Labelled vectors with the steps that they are counted in: eight bits a number where that is exact."""
+    numbers, steps = grid(bank)
+    if np.abs(numbers * steps[:, None] - bank).max(initial=0) <= EXACT:
+        return {"bank": numbers, "steps": steps}
+    return {"bank": bank, "steps": np.ones_like(steps)}
 
 
 def write_onnx(what: PretrainedEncoder | Model, path: Path, layout: Topology | None = None) -> dict[str, Any]:
