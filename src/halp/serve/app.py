@@ -55,7 +55,8 @@ def make_app(service: Service, keys: frozenset[str] = frozenset(), limits: Limit
         yield
         service.close()
 
-    document = openapi(bool(keys))
+    layouts = {name: served.model.encoder.topology for name, served in service.models.items()}
+    document = openapi(bool(keys), layouts, service.searches)
 
     async def described(_: Request) -> Response:
         return JSONResponse(document)

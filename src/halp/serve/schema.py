@@ -5,11 +5,15 @@ from them.
 from __future__ import annotations
 
 import types
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from halp._version import __version__
 from halp.core.errors import InputError
+from halp.serve.points import MOST_FRAMES
+from halp.skeleton import Topology, get_topology, joint_recipes, list_topologies
+from halp.tasks.live import LARGEST_COORDINATE, MOST_PERSONS
 
 Points = list[Any]  # nested lists of numbers
 
@@ -19,8 +23,8 @@ class PredictRequest:
     """A clip to classify."""
 
     points: Points
-    """Key points (frames, joints, coordinates) or (frames, persons, joints, coordinates); null where
-    missing.
+    """Key points (frames, joints, coordinates) or (frames, persons, joints, coordinates); null for a
+    coordinate, joint, person or frame that is missing. The number of persons may vary.
     """
     topology: str | None = None
     """Joint layout by name, such as kinect-v2 (default: that of the encoder)."""
@@ -65,7 +69,7 @@ class EmbedAnswer:
 class SearchRequest(PredictRequest):
     """A clip to find similar ones for."""
 
-    k: int = 10
+    k: int = field(default=10, metadata={"minimum": 1, "maximum": 1000})
     """How many."""
 
 
@@ -123,15 +127,15 @@ def parse(kind: type[Any], data: Any) -> Any:
     if unknown:
         raise InputError(f"unknown field '{unknown[0][:80]}'; there are {', '.join(hints)}")
     values = {}
-    for field in fields(kind):
-        if field.name not in data:
-            if field.default is MISSING:
-                raise InputError(f"the field '{field.name}' is missing")
+    for one in fields(kind):
+        if one.name not in data:
+            if one.default is MISSING:
+                raise InputError(f"the field '{one.name}' is missing")
             continue
-        value = data[field.name]
-        if not _fits(value, hints[field.name]):
-            raise InputError(f"the field '{field.name}' is not {_said(hints[field.name])}")
-        values[field.name] = value
+        value = data[one.name]
+        if not _fits(value, hints[one.name]):
+            raise InputError(f"the field '{one.name}' is not {_said(hints[one.name])}")
+        values[one.name] = value
     return kind(**values)
 
 
@@ -172,15 +176,69 @@ def json_schema(hint: Any) -> dict[str, Any]:
 def _component(kind: type[Any]) -> dict[str, Any]:
     hints = get_type_hints(kind)
     properties = {}
-    for field in fields(kind):
-        schema = json_schema(hints[field.name])
-        if field.default is not MISSING:
-            schema = {**schema, "default": field.default}
-        properties[field.name] = schema
-    required = [field.name for field in fields(kind) if field.default is MISSING]
+    for one in fields(kind):
+        schema = {**json_schema(hints[one.name]), **one.metadata}
+        if one.default is not MISSING:
+            schema = {**schema, "default": one.default}
+        properties[one.name] = schema
+    required = [one.name for one in fields(kind) if one.default is MISSING]
     text = (kind.__doc__ or "").strip()
     whole = {"type": "object", "description": text, "properties": properties, "required": required}
     return {**whole, "additionalProperties": False}
+
+
+def request_component(kind: type[Any], models: Mapping[str, Topology]) -> dict[str, Any]:
+    """What a request may hold: for every model and number of joints the layouts, and points of that size.
+
+    A model or layout that is not given is the first model, and the layout of its encoder.
+    """
+    plain = _component(kind)
+    variants = []
+    for place, (model, own) in enumerate(models.items()):
+        for size, names in layouts(own).items():
+            required = ["points", *(["model"] if place else []), *([] if None in names else ["topology"])]
+            chosen = {"enum": [model] if place else [model, None]}
+            properties = {"points": {"$ref": f"#/components/schemas/{_points_name(size)}"}, "model": chosen}
+            properties = {**plain["properties"], **properties, "topology": {"enum": names}}
+            variants.append({**plain, "properties": properties, "required": required})
+    return {"description": plain["description"], "anyOf": variants}
+
+
+def layouts(own: Topology) -> dict[tuple[int, int], list[str | None]]:
+    """Joints and coordinates → names of the layouts that a model of this one can be given; None is its own."""
+    sizes: dict[tuple[int, int], list[str | None]] = {(len(own), own.dimensions): [None]}
+    for name in list_topologies():
+        layout = get_topology(name)
+        if layout.dimensions == own.dimensions and _maps(layout, own):
+            sizes.setdefault((len(layout), layout.dimensions), []).append(name)
+    return sizes
+
+
+def _maps(source: Topology, target: Topology) -> bool:
+    try:
+        joint_recipes(source, target)
+    except InputError:
+        return False
+    return True
+
+
+def _points_name(size: tuple[int, int]) -> str:
+    return "Points{}x{}".format(*size)
+
+
+def _points_component(size: tuple[int, int]) -> dict[str, Any]:
+    """The schema of frames: nested lists of a number of joints and coordinates, null where missing."""
+
+    def several(items: Any, least: int, most: int) -> dict[str, Any]:
+        return {"type": "array", "items": items, "minItems": least, "maxItems": most}
+
+    def optional(schema: dict[str, Any]) -> dict[str, Any]:
+        return {"anyOf": [schema, {"type": "null"}]}
+
+    number = {"type": ["number", "null"], "minimum": -LARGEST_COORDINATE, "maximum": LARGEST_COORDINATE}
+    person = several(optional(several(number, size[1], size[1])), size[0], size[0])
+    frame = {"anyOf": [person, several(optional(person), 0, MOST_PERSONS), {"type": "null"}]}
+    return several(frame, 1, MOST_FRAMES)
 
 
 #: Path → what it takes, what it gives and what it does.
@@ -201,41 +259,50 @@ REFUSALS = {
 }
 
 
-def openapi(keys: bool) -> dict[str, Any]:
-    """The OpenAPI document; `keys` says whether requests need an API key."""
-    paths: dict[str, Any] = {}
-    for path, (takes, gives, text) in OPERATIONS.items():
-        refused = {
-            str(code): _response(why, Problem) for code, why in REFUSALS.items() if takes or code in (503,)
-        }
-        operation: dict[str, Any] = {"summary": text, "operationId": path[1:]}
-        operation["responses"] = {"200": _response(text, gives), **refused}
-        if takes is not None:
-            body = {"application/json": {"schema": json_schema(takes)}}
-            operation["requestBody"] = {"required": True, "content": body}
-        else:
-            operation["security"] = []
-        paths[path] = {"get" if takes is None else "post": operation}
-    kinds = {kind for takes, gives, _ in OPERATIONS.values() for kind in (takes, gives) if kind} | {
-        Hit,
-        ModelFacts,
-        Problem,
+def openapi(keys: bool, models: Mapping[str, Topology], searches: bool) -> dict[str, Any]:
+    """The OpenAPI document of a service.
+
+    Parameters
+    ----------
+    keys : bool
+        Whether requests need an API key.
+    models : mapping of str to Topology
+        Joint layout of every model's encoder; the first one answers requests that name none.
+    searches : bool
+        Whether there is a collection to search.
+    """
+    described = {path: facts for path, facts in OPERATIONS.items() if searches or path != "/search"}
+    kinds = {kind for takes, gives, _ in described.values() for kind in (takes, gives) if kind}
+    kinds |= {ModelFacts, Problem} | ({Hit} if searches else set())
+    first = dict(list(models.items())[:1])  # the collection is searched with the vectors of the first model
+    schemas: dict[str, Any] = {}
+    for kind in sorted(kinds, key=lambda kind: kind.__name__):
+        asked = issubclass(kind, PredictRequest)
+        served = first if kind is SearchRequest else models
+        schemas[kind.__name__] = request_component(kind, served) if asked else _component(kind)
+    sizes = sorted({size for own in models.values() for size in layouts(own)})
+    schemas |= {_points_name(size): _points_component(size) for size in sizes}
+    info = {
+        "title": "halp",
+        "version": __version__,
+        "description": "Classes, vectors and search of movements.",
     }
-    schemas = {kind.__name__: _component(kind) for kind in sorted(kinds, key=lambda kind: kind.__name__)}
-    document: dict[str, Any] = {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "halp",
-            "version": __version__,
-            "description": "Classes, vectors and search of human movements.",
-        },
-        "paths": paths,
-        "components": {"schemas": schemas},
-    }
+    document: dict[str, Any] = {"openapi": "3.1.0", "info": info, "components": {"schemas": schemas}}
+    document["paths"] = {path: _operation(path, *facts) for path, facts in described.items()}
     if keys:
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]
     return document
+
+
+def _operation(path: str, takes: type[Any] | None, gives: type[Any], text: str) -> dict[str, Any]:
+    refused = {str(code): _response(why, Problem) for code, why in REFUSALS.items() if takes or code == 503}
+    operation: dict[str, Any] = {"summary": text, "operationId": path[1:]}
+    operation["responses"] = {"200": _response(text, gives), **refused}
+    if takes is None:
+        return {"get": {**operation, "security": []}}
+    body = {"application/json": {"schema": json_schema(takes)}}
+    return {"post": {**operation, "requestBody": {"required": True, "content": body}}}
 
 
 def _response(text: str, kind: type[Any]) -> dict[str, Any]:

@@ -127,13 +127,22 @@ def serve(
         names = ", ".join(Path(model).name for model in settings.models)
         log.info(f"serving {names}; Ctrl-C ends")
         if several:
-            Multiprocess(config, sockets=[listener]).run()
+            Supervisor(config, sockets=[listener]).run()
             return
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(
                 name, lambda *_: None
             )  # the server raises them again once it has ended in good order
         uvicorn.Server(config).run(sockets=[listener])
+
+
+class Supervisor(Multiprocess):
+    """Starts workers, and replaces those that died."""
+
+    def keep_subprocess_alive(self) -> None:
+        for process in self.processes:
+            process.child_conn.close()  # the worker's own end: one that dies while it is asked ends the wait
+        super().keep_subprocess_alive()
 
 
 def _loopback(host: str) -> bool:

@@ -1,15 +1,10 @@
-"""What the service computes: models by name, clips checked and made ready, batches across requests, and
-counts of all of it.
-"""
+"""What the service computes: models by name, clips made ready, and batches across requests."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,14 +21,14 @@ from halp.encoders.pretrained import PretrainedEncoder, compacted
 from halp.features.embed import embed_frames, embed_table
 from halp.features.ready import Preparation, prepare_source
 from halp.features.source import open_source
+from halp.serve.metrics import Metrics
+from halp.serve.points import points_array
 from halp.serve.schema import EmbedAnswer, Health, Hit, ModelFacts, PredictAnswer
 from halp.skeleton import Topology
 from halp.tasks.card import identity
 from halp.tasks.heads import unit
-from halp.tasks.live import LARGEST_COORDINATE, MOST_PERSONS
 from halp.tasks.model_folder import Model, load_model
 
-MOST_FRAMES = 100_000
 BATCH = 32  # clips encoded together
 GATHERING = 0.002  # seconds that the first of a batch waits for others
 WAITING = 256  # clips that may wait; more are refused
@@ -42,110 +37,6 @@ Vectors = npt.NDArray[np.float32]
 
 class Busy(Exception):
     """More clips wait than the service takes."""
-
-
-def points_array(data: Any, topology: Topology) -> Frames:
-    """Points of a request `(T, P, V, C)`, zeros where they are missing; an error says what does not fit."""
-    joints, dimensions = len(topology), topology.dimensions
-    try:
-        array = np.array(data, dtype=np.float64)
-    except (ValueError, TypeError, OverflowError):
-        array = _with_blanks(data, joints, dimensions)
-    array = array[:, None] if array.ndim == 3 else array
-    if array.ndim != 4 or array.shape[2:] != (joints, dimensions) or 0 in array.shape:
-        raise InputError(
-            f"points of shape {array.shape} do not fit topology '{topology.name}': give (frames, {joints},"
-            f" {dimensions}) or (frames, persons, {joints}, {dimensions})"
-        )
-    if len(array) > MOST_FRAMES or array.shape[1] > MOST_PERSONS:
-        raise InputError(f"at most {MOST_FRAMES:,} frames and {MOST_PERSONS} persons can be sent at once")
-    known = np.isfinite(array).all(-1, keepdims=True)
-    if np.abs(array, where=known, out=np.zeros_like(array)).max() > LARGEST_COORDINATE:
-        raise InputError(f"a coordinate beyond {LARGEST_COORDINATE:g} is not the place of a joint")
-    return np.where(known, array, 0).astype(np.float32)
-
-
-def _with_blanks(data: Any, joints: int, dimensions: int) -> npt.NDArray[np.float64]:
-    """Points in which whole joints, persons or frames are null."""
-    blank = [float("nan")] * dimensions
-
-    def body(person: Any) -> Any:
-        return [blank] * joints if person is None else [blank if joint is None else joint for joint in person]
-
-    try:
-        frames = list(data)
-        some: Any = next((frame for frame in frames if frame is not None), [])
-        first = next((part for part in some if part is not None), blank)
-        alone = len(some) == joints and not isinstance(first[0], (list, tuple)) if len(first) else True
-        people = 1 if alone else len(some)
-        whole = [
-            (
-                [[blank] * joints] * people
-                if frame is None
-                else [body(frame)]
-                if alone
-                else [body(person) for person in frame]
-            )
-            for frame in frames
-        ]
-        return np.array(whole, dtype=np.float64)
-    except (ValueError, TypeError, OverflowError, IndexError, RecursionError):
-        raise InputError(
-            "points must be evenly nested lists of numbers, with null where something is missing"
-        ) from None
-
-
-@dataclass
-class Metrics:
-    """Counts and times, as Prometheus reads them."""
-
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    buckets: Counter[tuple[str, float]] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-    waiting: int = 0
-    streams: int = 0
-    edges = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request that was answered."""
-        with self._lock:
-            self.requests[path, status] += 1
-            self.seconds[path] += seconds
-            for edge in self.edges:
-                self.buckets[path, edge] += seconds <= edge
-
-    def count(self, name: str, number: int = 1) -> None:
-        """Count something else."""
-        with self._lock:
-            self.counts[name] += number
-
-    def text(self) -> str:
-        """The Prometheus text format."""
-        with self._lock:
-            lines = ["# TYPE halp_requests_total counter"]
-            lines += [
-                f'halp_requests_total{{path="{p}",status="{s}"}} {n}'
-                for (p, s), n in sorted(self.requests.items())
-            ]
-            lines.append("# TYPE halp_request_seconds histogram")
-            for path in sorted(self.seconds):
-                total = sum(n for (p, _), n in self.requests.items() if p == path)
-                marks = [(str(edge), self.buckets[path, edge]) for edge in self.edges] + [("+Inf", total)]
-                lines += [
-                    f'halp_request_seconds_bucket{{path="{path}",le="{edge}"}} {n}' for edge, n in marks
-                ]
-                lines.append(f'halp_request_seconds_sum{{path="{path}"}} {self.seconds[path]:.6f}')
-                lines.append(f'halp_request_seconds_count{{path="{path}"}} {total}')
-            for name, number in sorted(self.counts.items()):
-                lines += [f"# TYPE halp_{name}_total counter", f"halp_{name}_total {number}"]
-            for name, number in (("waiting", self.waiting), ("streams", self.streams)):
-                lines += [f"# TYPE halp_{name} gauge", f"halp_{name} {number}"]
-        lines += ["# TYPE halp_info gauge", f'halp_info{{version="{__version__}"}} 1']
-        return "\n".join(lines) + "\n"
 
 
 class Batcher:
@@ -314,6 +205,11 @@ class Service:
     def model(self, name: str | None) -> Served:
         """The model that a request names."""
         return self.first if name is None else self.models[check_choice("model", name, self.models)]
+
+    @property
+    def searches(self) -> bool:
+        """Whether there is a collection to search."""
+        return self._table is not None
 
     def search(self, vector: Vectors | None, k: int) -> list[Hit]:
         """The nearest rows of the collection."""

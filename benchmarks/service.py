@@ -1,0 +1,302 @@
+"""The service under load and under faults: `python -m benchmarks.service --json results/service.json`.
+
+`wrk` sends clips of 60 frames to `halp serve` with 1, 16 and 64 connections and one process, then with 64
+and eight processes: requests per second and latencies. `--minutes` of such requests follow, while the memory
+of the process is sampled. Then the faults, each beside requests that must be answered: clients that send a
+byte a second, bodies that are no requests, a killed worker, 10,000 connections. Needs `wrk`; timings are of
+the machine and its load at that time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import halp
+from halp._version import __version__
+
+LUA = """
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+local file = io.open(os.getenv("HALP_BODY"), "rb")
+wrk.body = file:read("*a")
+done = function(summary, latency, requests)
+  local e = summary.errors
+  print(string.format("RESULT %d %d %d %f %f %f %f", summary.requests, summary.duration,
+    e.connect + e.read + e.write + e.status + e.timeout,
+    latency:percentile(50), latency:percentile(95), latency:percentile(99), latency.max))
+end
+"""
+SAMPLES = 40  # of the memory
+
+
+def clip(seed: int, frames: int = 60) -> np.ndarray:
+    """A swinging body of 16 joints."""
+    draw = np.random.default_rng(seed)
+    time_ = np.linspace(0, 6, frames)[:, None, None]
+    swing = np.sin((1 + seed % 3) * time_) * np.sin(np.arange(16))[:, None]
+    return (
+        np.random.default_rng(0).normal(size=(16, 3)) + 0.3 * swing + 0.05 * draw.normal(size=swing.shape)
+    ).astype(np.float32)
+
+
+def make_model(folder: Path) -> Path:
+    """A model that rejects, on `halp-base`."""
+    source = halp.open_source([clip(number) for number in range(24)], topology="body-16")
+    source = source.labelled(np.arange(24) % 3, ["a", "b", "c"], np.arange(24) // 3)
+    model = halp.classify_fit("halp-base", source, kind="linear", rejection_rate=0.2, progress=False)
+    return model.save(folder / "model")
+
+
+@contextlib.contextmanager
+def serving(model: Path, workers: int = 1) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The service as a process of its own, and its port; it must end well."""
+    command = [sys.executable, "-m", "halp", "serve", str(model), "--port", "0", "--workers", str(workers)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
+    assert process.stdout is not None
+    port = int(process.stdout.readline().rpartition(":")[2])
+    until = time.monotonic() + 600
+    while status(port, "GET", "/health") != 200:
+        assert process.poll() is None, "the service ended"
+        assert time.monotonic() < until, "the service did not start"
+    try:
+        yield process, port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(120)
+    assert code == 0, f"the service ended with {code}"
+
+
+def status(port: int, method: str, path: str, body: bytes | None = None) -> int:
+    """Status of a request; 0 where there was no answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
+
+
+def load(port: int, connections: int, seconds: float, folder: Path) -> dict[str, float]:
+    """Requests per second and latencies in milliseconds, as `wrk` measures them."""
+    environment = {**os.environ, "HALP_BODY": str(folder / "body.json")}
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--timeout", "60s"]
+    command += ["-s", str(folder / "post.lua"), f"http://127.0.0.1:{port}/predict"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
+    requests, micro, errors, p50, p95, p99, most = (float(word) for word in line.split()[1:])
+    times = {"p50": p50, "p95": p95, "p99": p99, "max": most}
+    facts = {"requests": requests, "errors": errors, "per_second": round(1e6 * requests / micro, 1)}
+    return {**facts, **{f"{name}_ms": round(value / 1000, 1) for name, value in times.items()}}
+
+
+def resident(process: int) -> float:
+    """Memory of a process in MB."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+def cpu(process: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def soak(process: int, port: int, minutes: float, folder: Path) -> dict[str, Any]:
+    """Requests for some minutes, and the memory of the process meanwhile."""
+    load(port, 16, 20, folder)  # what is built at the first requests
+    part, memory, answered, errors, began = (
+        60 * minutes / SAMPLES,
+        [resident(process)],
+        0.0,
+        0.0,
+        cpu(process),
+    )
+    files = len(os.listdir(f"/proc/{process}/fd"))
+    for _ in range(SAMPLES):
+        found = load(port, 16, part, folder)
+        answered, errors = answered + found["requests"], errors + found["errors"]
+        memory.append(resident(process))
+    quarter = SAMPLES // 4
+    return {
+        "requests": answered,
+        "errors": errors,
+        "minutes": minutes,
+        "cpu_ms_per_request": round(1000 * (cpu(process) - began) / answered, 2),
+        "memory_mb": [round(value, 1) for value in memory],
+        "mean_of_second_quarter_mb": round(float(np.mean(memory[quarter : 2 * quarter])), 1),
+        "mean_of_last_quarter_mb": round(float(np.mean(memory[-quarter:])), 1),
+        "open_files_more": len(os.listdir(f"/proc/{process}/fd")) - files,
+    }
+
+
+def asked(port: int, body: bytes, count: int = 50) -> dict[str, Any]:
+    """Answers to good requests one after the other."""
+    times: list[float] = []
+    codes: Counter[str] = Counter()
+    for _ in range(count):
+        began = time.perf_counter()
+        codes[str(status(port, "POST", "/predict", body))] += 1
+        times.append(1000 * (time.perf_counter() - began))
+    return {
+        "answers": dict(codes),
+        "p50_ms": round(float(np.median(times)), 1),
+        "max_ms": round(max(times), 1),
+    }
+
+
+def slow_clients(port: int, body: bytes, count: int = 200) -> dict[str, Any]:
+    """Clients that send a byte a second, beside good requests; how they were ended."""
+    head = (
+        b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n"
+    )
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=120) for _ in range(count)]
+    for number, client in enumerate(clients):
+        client.sendall(head if number % 2 else head[:20])  # half of them never end the head
+    stop = threading.Event()
+
+    def drip() -> None:
+        while not stop.wait(1):
+            for client in clients:
+                with contextlib.suppress(OSError):
+                    client.sendall(b" ")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    good = asked(port, body)
+    ended: Counter[str] = Counter()
+    for client in clients:
+        try:
+            answer = client.recv(64)
+            ended[answer.split(b"\r\n")[0].decode() or "closed"] += 1
+        except OSError as error:
+            ended[type(error).__name__] += 1
+    stop.set()
+    thread.join()
+    for client in clients:
+        client.close()
+    return {"clients": count, "ended": dict(ended), "good": good}
+
+
+def bad_bodies(port: int, body: bytes, count: int = 2000) -> dict[str, Any]:
+    """Cut, changed and random bodies, beside good requests; a status of 5xx would be a fault."""
+    draw = np.random.default_rng(0)
+    codes: Counter[str] = Counter()
+    for number in range(count):
+        data = bytearray(body[: int(draw.integers(len(body)))] if number % 3 else body)
+        for place in draw.integers(len(data) or 1, size=3 if data else 0):
+            data[place] = int(draw.integers(256))
+        bad = bytes(data) if number % 5 else draw.bytes(500)
+        codes[str(status(port, "POST", "/predict", bad))] += 1
+    return {"bodies": count, "answers": dict(codes), "good": asked(port, body)}
+
+
+def many_connections(port: int, body: bytes, count: int) -> dict[str, Any]:
+    """Open connections at once, beside good requests."""
+    open_ones: list[socket.socket] = []
+    with contextlib.suppress(OSError):
+        while len(open_ones) < count:
+            open_ones.append(socket.create_connection(("127.0.0.1", port), timeout=60))
+    good = asked(port, body)
+    for connection in open_ones:
+        connection.close()
+    return {"open": len(open_ones), "good": good, "afterwards": asked(port, body)}
+
+
+def workers_of(process: int) -> list[int]:
+    """Worker processes of a service."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+
+def killed_worker(process: int, body: bytes, port: int) -> dict[str, Any]:
+    """A worker is killed while requests are answered; seconds until another is there."""
+    before, began = workers_of(process), time.monotonic()
+    os.kill(before[0], signal.SIGKILL)
+    good = asked(port, body, 100)
+    while len(now := workers_of(process)) < len(before) or before[0] in now:
+        assert time.monotonic() < began + 300, "the worker was not replaced"
+        time.sleep(0.1)
+    return {"seconds": round(time.monotonic() - began, 1), "good": good, "afterwards": asked(port, body)}
+
+
+def run(minutes: float, seconds: float, connections: int) -> dict[str, Any]:
+    """Everything."""
+    if shutil.which("wrk") is None:
+        raise SystemExit("this needs wrk")
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(least, 2 * connections + 1000)), most))
+    result: dict[str, Any] = {
+        "halp": __version__,
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+    }
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        body = json.dumps({"points": clip(1).tolist()}).encode()
+        (folder / "body.json").write_bytes(body)
+        (folder / "post.lua").write_text(LUA)
+        model = make_model(folder)
+        with serving(model) as (process, port):
+            rates = {f"1 process, {n} connections": load(port, n, seconds, folder) for n in (1, 16, 64)}
+            result["soak"] = soak(process.pid, port, minutes, folder)
+            result["slow clients"] = slow_clients(port, body)
+            result["bad bodies"] = bad_bodies(port, body)
+            result["connections"] = many_connections(port, body, connections)
+            result["memory_after_faults_mb"] = round(resident(process.pid), 1)
+        with serving(model, workers=8) as (process, port):
+            while len(workers_of(process.pid)) < 8:
+                time.sleep(0.1)
+            load(port, 64, seconds, folder)  # every worker has loaded the model
+            rates["8 processes, 64 connections"] = load(port, 64, seconds, folder)
+            result["8 processes"] = {
+                "memory_mb": [round(resident(one), 1) for one in workers_of(process.pid)],
+                "killed worker": killed_worker(process.pid, body, port),
+            }
+    return {**result, "load": rates}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=15)
+    parser.add_argument("--seconds", type=float, default=20, help="of a measurement of load")
+    parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    result = {
+        "command": f"python -m benchmarks.service --minutes {given.minutes:g}",
+        **run(given.minutes, given.seconds, given.connections),
+    }
+    text = json.dumps(result, indent=1)
+    if given.json:
+        given.json.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
