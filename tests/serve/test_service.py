@@ -181,6 +181,8 @@ FINE = np.ones((4, 16, 3)).tolist()
         ("/predict", {"points": 3}, 400, "'points' is not array"),
         ("/predict", {"points": []}, 400, "0 frames"),
         ("/predict", {"points": [[3]]}, 400, "does not fit"),
+        ("/predict", {"points": [{}]}, 400, "dict instead of a list"),
+        ("/search", {"points": FINE, "k": 1.5}, 400, "'k' is not integer"),
         ("/predict", {"points": [[["1"] * 3] * 16]}, 400, "str instead of numbers"),
         ("/predict", {"points": [[[True] * 3] * 16]}, 400, "bool instead of numbers"),
         (

@@ -133,6 +133,8 @@ def parse(kind: type[Any], data: Any) -> Any:
                 raise InputError(f"the field '{one.name}' is missing")
             continue
         value = data[one.name]
+        if hints[one.name] is int and isinstance(value, float) and value.is_integer():
+            value = int(value)  # JSON knows one kind of number
         if not _fits(value, hints[one.name]):
             raise InputError(f"the field '{one.name}' is not {_said(hints[one.name])}")
         values[one.name] = value

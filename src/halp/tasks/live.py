@@ -248,6 +248,8 @@ def frame_persons(data: Any, topology: Topology) -> Frame | None:
     """
     if data is None or data == []:
         return None
+    if not isinstance(data, list):
+        raise TypeError(f"{type(data).__name__} instead of a list")
     joints, dimensions = len(topology), topology.dimensions
     blank = [None] * dimensions
     first = next((item for item in data if item is not None), None)
@@ -257,7 +259,8 @@ def frame_persons(data: Any, topology: Topology) -> Frame | None:
     if len(persons) > MOST_PERSONS:
         raise ValueError(f"{len(persons):,} persons, more than {MOST_PERSONS}")
     filled = [
-        [blank if joint is None else joint for joint in person or [blank] * joints] for person in persons
+        [blank if joint is None else joint for joint in ([blank] * joints if person is None else person)]
+        for person in persons
     ]
     check_numbers(filled, 3)
     frame = np.array(filled, dtype=np.float64)
