@@ -61,7 +61,7 @@ def clip(seed: int, frames: int = 60) -> np.ndarray:
 def make_model(folder: Path) -> Path:
     """A model that rejects, on `halp-base`."""
     source = halp.open_source([clip(number) for number in range(24)], topology="body-16")
-    source = source.labelled(np.arange(24) % 3, ["a", "b", "c"], np.arange(24) // 3)
+    source = source.with_labels(np.arange(24) % 3, ["a", "b", "c"], np.arange(24) // 3)
     model = halp.classify_fit("halp-base", source, kind="linear", rejection_rate=0.2, progress=False)
     return model.save(folder / "model")
 

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 def fit(encoder: str) -> Model:
     topology = get_topology(MODELS[encoder])
     source = halp.open_source(moving_clips(topology, 24), topology=topology)
-    source = source.labelled(np.arange(24) % 3, ["a", "b", "c"], np.arange(24) // 3)
+    source = source.with_labels(np.arange(24) % 3, ["a", "b", "c"], np.arange(24) // 3)
     return halp.classify_fit(encoder, source, kind="linear", rejection_rate=0.2, progress=False)
 
 
