@@ -7,16 +7,13 @@ and what they cost.
 probes do, leaves distances alone. (Evening the directions out, by half or wholly, is worse on folds of the
 sets' training clips since the vectors themselves are shrunk along what views move.) Without `--fit`, for full
 and compact vectors: kNN and ridge on the four sets of `experiments.transfer`; how many of the ten nearest
-vectors stay (recall@10), and an index of
-`HALP_BENCH_VECTORS` (100,000) random crops of the windows. Figures go to `results/compact.json`.
+vectors stay (recall@10). Figures go to `results/compact.json`.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,13 +26,12 @@ import torch
 import halp
 from experiments.files import save_results
 from experiments.transfer import Task, open_tasks
-from halp.augment import ClipPool
 from halp.data.store import Store
-from halp.encoders.pretrained import PretrainedEncoder, compacted, write_package
+from halp.encoders.pretrained import PretrainedEncoder, write_package
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge
-from halp.features.embed import embed, encode_crops
-from halp.tasks.index import INDEX, build_index, recall_of, search_exactly
+from halp.features.embed import embed
+from halp.tasks.index import recall_of, search_exactly
 
 Vectors = npt.NDArray[np.float32]
 OUTPUTS = 256
@@ -65,7 +61,6 @@ def measure(encoder: PretrainedEncoder, store: Store, cache: Path) -> dict[str, 
         figures["sets"][task.name] = {**accuracies, "recall@10": _recall(full, few)}
     held_out = embed(encoder, store, progress=False)[store.split("xsub")[1]]
     figures["held-out CMU windows, recall@10"] = _recall(held_out, held_out @ matrix)
-    figures["index"] = _index(encoder, store, int(os.environ.get("HALP_BENCH_VECTORS", "100000")))
     return figures
 
 
@@ -91,31 +86,6 @@ def _recall(full: Vectors, few: Vectors) -> float:
     chosen = np.random.default_rng(0).permutation(len(full))[:QUERIES]
     nearest = [search_exactly(vectors, vectors[chosen], 11)[0][:, 1:] for vectors in (few, full)]
     return round(recall_of(*nearest), 3)
-
-
-def _index(encoder: PretrainedEncoder, store: Store, count: int) -> dict[str, Any]:
-    """Size and recall of the index of this many random crops."""
-    draw = np.random.default_rng(0)
-    lengths = np.asarray(store.lengths)
-    clips = draw.integers(len(store), size=count)
-    length = (lengths[clips] * draw.uniform(0.5, 0.95, count)).astype(np.int64)
-    start = (draw.uniform(size=count) * (lengths[clips] - length)).astype(np.int64)
-    crops = [torch.from_numpy(values) for values in (clips, start, length)]
-    vectors = np.concatenate(
-        list(encode_crops(compacted(encoder), ClipPool.from_store(store), *crops, progress=False))
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        index = build_index(Path(folder), vectors, progress=False)
-        size = (Path(folder) / INDEX).stat().st_size
-    width = len(encoder.projection["matrix"])
-    return {
-        "vectors": count,
-        "recall@10": round(index.facts.recall, 3),
-        "megabytes": round(size / 1e6, 1),
-        "megabytes of a million, index": round(size / count),
-        "megabytes of a million, vectors": round(4 * vectors.shape[1]),
-        "megabytes of a million, full vectors": 4 * width,
-    }
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -95,7 +95,7 @@ def _with_shared_options(function: Callable[..., None]) -> str:
 
 
 def described(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with Hide uninformative defaults from the help.."""
+    """The function, with defaults that say nothing hidden from its help."""
     for owner in (function, *_option_classes(function)):
         hints = get_type_hints(owner, include_extras=True)
         owner.__annotations__ = {name: Annotated[hint, _QUIET] for name, hint in hints.items()}

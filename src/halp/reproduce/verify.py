@@ -140,7 +140,10 @@ def _cells_of_table(file: Path) -> Iterator[VerifiedCell]:
                     where = (summary["id"], row["name"], cell["column"], cell["data"], summary["scale"])
                     yield VerifiedCell(*where, float(cell["paper"]), mean, std, len(cell["values"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"'{file}' is not a table that `halp reproduce` saved ({error!r})") from error
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"'{file}' is not a table that `halp reproduce` saved ({what}); run it again"
+        ) from error
 
 
 def _cells_of_run(run: Run) -> Iterator[VerifiedCell]:
