@@ -23,6 +23,11 @@ WHERE = """row => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(row)), b
   return [b.left + x / m.dense, b.top + y / m.dense]; }"""
 
 
+NOTHING_UNDER_LEGEND = """rows => { const m = halpMap, legend = document.querySelector(".legend").getBoundingClientRect();
+  const left = m.overlay.getBoundingClientRect().left;
+  return [...Array(rows).keys()].every(row => left + m.toPixels(...m.placeOf(row))[0] / m.dense > legend.right - 20); }"""
+
+
 @contextmanager
 def visit(
     browser: Any, explorer: Explorer, width: int = 1280, height: int = 800, **options: Any
@@ -65,9 +70,7 @@ def look_at(page: Any, row: int) -> None:
 def test_map_hover_player_and_search(browser: Any, explorer: Explorer) -> None:
     with visit(browser, explorer) as page:
         assert page.evaluate("halpMap.count") == explorer.get("state")["rows"]
-        legend = page.locator(".legend").bounding_box()
-        left = min(page.evaluate(WHERE, row)[0] for row in range(192))
-        assert left > legend["x"] + legend["width"] - 20  # nothing lies below the legend
+        until(page, NOTHING_UNDER_LEGEND, 192)
         page.mouse.move(*page.evaluate(WHERE, 7))
         page.wait_for_selector(".hover-card canvas[data-frame]")
         row = int(page.get_attribute(".hover-card", "data-row"))
