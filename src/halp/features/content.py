@@ -62,7 +62,7 @@ class SourceIndex:
 
     rows: npt.NDArray[Any]
     recordings: list[str]
-    clips: list[tuple[str, str]]
+    clips: Sequence[Sequence[str]]
     absent: list[tuple[int, float, float]]  # recording, start, stop
     met: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     left_out: list[tuple[int, Dropped]] = field(default_factory=list)

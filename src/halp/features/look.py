@@ -11,9 +11,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, overload
 
@@ -90,11 +91,10 @@ class Look:
 
     def __init__(self, root: Path, file: Path, asked: str) -> None:
         self.root, self.file, self.asked, began = root, file, asked, time.time_ns()
-        digest, newest = hashlib.sha256(), 0
-        for place, status in _states(str(root)):
-            digest.update(f"{place}\0{_state(status)}\n".encode(errors="surrogateescape"))
-            newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
-        self.state, self.settled = digest.hexdigest(), settled(newest, began)
+        states: list[str] = []
+        newest = _note_states(str(root), "", states)
+        text = "\n".join(states).encode(errors="surrogateescape")
+        self.state, self.settled = hashlib.sha256(text).hexdigest(), settled(newest, began)
 
     def known(self) -> dict[str, Any] | None:
         """What was found; None if a file changed since, or nothing is known."""
@@ -144,11 +144,11 @@ class _Link(Exception):
     """A link, whose state is not that of what it leads to."""
 
 
-def _states(folder: str, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Places and states of all files that `walk` finds, in its order."""
-    folders = []
+def _note_states(folder: str, below: str, states: list[str]) -> int:
+    """Append place and state of all files that `walk` finds, in its order; the newest of their times."""
+    folders, newest = [], 0
     with os.scandir(folder) as listed:
-        entries = sorted(listed, key=lambda entry: entry.name)
+        entries = sorted(listed, key=attrgetter("name"))
     for entry in entries:
         name = entry.name
         if entry.is_symlink():
@@ -156,13 +156,11 @@ def _states(folder: str, below: str = "") -> Iterator[tuple[str, os.stat_result]
         if entry.is_dir(follow_symlinks=False):
             folders.append((entry.path, f"{below}{name}/"))
         elif name[0] != ".":
-            yield below + name, entry.stat(follow_symlinks=False)
-    for inner, place in folders:
-        yield from _states(inner, place)
-
-
-def _state(status: os.stat_result) -> str:
-    return f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
+            status = entry.stat(follow_symlinks=False)
+            changed, born = status.st_mtime_ns, status.st_ctime_ns
+            states.append(f"{below}{name}\0{status.st_size} {status.st_ino} {changed} {born}")
+            newest = max(newest, changed, born)
+    return max([newest, *(_note_states(inner, place, states) for inner, place in folders)])
 
 
 def _plain(info: Info) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -191,13 +192,18 @@ def _writable(folder: Path) -> bool:
 
 def _table_name(parts: Sequence[Part]) -> str:
     """The name of a folder for what is derived from a table: the same for the same items."""
-    there = sorted(
-        (number, key)
-        for part in parts
-        for number, key in zip(part.numbers.tolist(), part.items)
-        if number >= 0
-    )
-    return "table-" + hashlib.sha256("\n".join(key for _, key in there).encode()).hexdigest()[:16]
+    keys = [key for part in parts for key in part.items]
+    numbers = np.concatenate([part.numbers for part in parts]) if parts else np.zeros(0, dtype=np.int64)
+    there = _in_order(keys, numbers)
+    return "table-" + hashlib.sha256("\n".join(there).encode()).hexdigest()[:16]
+
+
+def _in_order(things: list[Any], numbers: npt.NDArray[np.int64]) -> list[Any]:
+    """Things by their numbers; those with a negative one are left out."""
+    if _ascending(numbers) and (numbers >= 0).all():
+        return things
+    order = np.argsort(numbers, kind="stable")
+    return [things[place] for place in order[numbers[order] >= 0].tolist()]
 
 
 def _content(source: Source, part: Part, here: bool) -> Any:
@@ -331,9 +337,9 @@ def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure], 
         piece.rows["recording"] = numbers[piece.rows["recording"]]
     rows = np.concatenate([np.zeros(0, dtype=ROW), *(piece.rows for piece in pieces)])
     order = None if _ascending(rows["item"]) else np.argsort(rows["item"], kind="stable")
-    units = [unit for piece in pieces for unit in piece.units]
-    if order is not None:
-        rows, units = rows[order], sorted(units, key=lambda unit: unit[0])
+    rows = rows if order is None else rows[order]
+    clips = list(chain.from_iterable(piece.clips for piece in pieces))
+    owners = np.concatenate([np.zeros(0, dtype=np.int64), *(piece.owners for piece in pieces)])
     absent = [
         (int(numbers[place]), float(start), float(stop))
         for piece, numbers in zip(pieces, maps)
@@ -347,7 +353,7 @@ def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure], 
         SourceIndex(
             rows,
             list(places),
-            [clip for _, clip in units],
+            _in_order(clips, owners),
             absent,
             met,
             sorted(left_out, key=itemgetter(0)),
@@ -371,8 +377,7 @@ class _Piece:
         facts, rows = entry.facts, entry.arrays["rows"].astype(ROW)
         begins = np.concatenate([[0], edges(rows)])[: len(rows)]
         rows["item"] = numbers[rows["item"]]
-        clips = ((str(name), str(file)) for name, file in facts["clips"])
-        self.units = [(item, clip) for item, clip in zip(rows["item"][begins].tolist(), clips) if item >= 0]
+        self.clips, self.owners = facts["clips"], rows["item"][begins]
         self.recordings, self.absent = [str(name) for name in facts["recordings"]], facts["absent"]
         self.met = numbers[entry.arrays["met"]] if len(self.recordings) else entry.arrays["met"]
         self.left_out = [
