@@ -231,7 +231,11 @@ def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
     if topology.centre:
         seen[:, topology.index(topology.centre)] |= present(frames)[:, 0]
     known = seen[:, bones[:, 0]] & seen[:, bones[:, 1]]
-    medians = [float(np.median(lengths[known[:, bone], bone])) for bone in np.flatnonzero(known.any(axis=0))]
+    if known.all():
+        medians = np.median(lengths, axis=0).tolist()
+    else:
+        there = np.flatnonzero(known.any(axis=0))
+        medians = [float(np.median(lengths[known[:, bone], bone])) for bone in there]
     size = sum(medians) / len(medians) if medians else 0.0
     return frames if size < 1e-9 else (frames / np.float32(size)).astype(np.float32)
 

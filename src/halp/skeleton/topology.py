@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +217,7 @@ def map_joints(
     return mapped
 
 
+@lru_cache(maxsize=64)
 def _weights(source: Topology, target: Topology) -> npt.NDArray[np.float32]:
     """Weights `(W, V)`: how much every source joint counts in every target joint; rows sum to 1."""
     if source.dimensions != target.dimensions:
@@ -229,7 +230,9 @@ def _weights(source: Topology, target: Topology) -> npt.NDArray[np.float32]:
         )
     rows = {joint: _weights_of(joint, source) for joint in target.joints}
     _refuse_missing(source, target, [joint for joint, row in rows.items() if row is None])
-    return np.stack([row for row in rows.values() if row is not None])
+    weights = np.stack([row for row in rows.values() if row is not None])
+    weights.flags.writeable = False
+    return weights
 
 
 def _weights_of(

@@ -8,7 +8,8 @@ import math
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -44,41 +45,42 @@ def positions(bones: Sequence[Bone], motion: Floats, wanted: Sequence[int] | Non
     wanted = range(len(bones)) if wanted is None else wanted
     needed, turning = _needed(bones, wanted)
     values = np.ascontiguousarray(motion.T)
+    angles = np.deg2rad(values)
+    sines, cosines = np.sin(angles), np.cos(angles)
     places: dict[int, Floats] = {}
     rotations: dict[int, Floats] = {}
     column = 0
     for index, bone in enumerate(bones):
-        channels = [(channel, values[column + place]) for place, channel in enumerate(bone.channels or ())]
+        channels = [(channel, column + place) for place, channel in enumerate(bone.channels or ())]
         column += len(channels)
         if index not in needed:
             continue
         local: list[float | Floats] = list(bone.offset)
-        for channel, numbers in channels:
+        for channel, row in channels:
             if channel < 3:
-                local[channel] = numbers
+                local[channel] = values[row]
         if bone.parent == index:
             turn = np.zeros((3, 3, len(motion)))
             turn[0, 0] = turn[1, 1] = turn[2, 2] = 1
             places[index] = np.stack([np.broadcast_to(value, len(motion)) for value in local])
         else:
-            above = rotations[bone.parent]
-            places[index] = places[bone.parent] + sum(above[:, axis] * local[axis] for axis in range(3))
-            turn = above
+            turn = rotations[bone.parent]
+            across, up, ahead = (turn[:, axis] * local[axis] for axis in range(3))
+            places[index] = places[bone.parent] + (across + up + ahead)
         if index in turning:
             turn = turn.copy()
-            for channel, numbers in channels:
+            for channel, row in channels:
                 if channel >= 3:
-                    _turn(turn, np.deg2rad(numbers), channel - 3)
+                    _turn(turn, sines[row], cosines[row], channel - 3)
             rotations[index] = turn
     return np.stack([places[index].T for index in wanted], axis=1)
 
 
-def _turn(rotation: Floats, angle: Floats, axis: int) -> None:
+def _turn(rotation: Floats, sine: Floats, cosine: Floats, axis: int) -> None:
     """Multiply rotations `(3, 3, T)` from the right by a rotation about one axis, in place: only two columns
     change.
     """
     after, last = (axis + 1) % 3, (axis + 2) % 3
-    sine, cosine = np.sin(angle), np.cos(angle)
     first, second = rotation[:, after], rotation[:, last]
     turned = first * cosine + second * sine
     rotation[:, last] = second * cosine - first * sine
@@ -165,7 +167,7 @@ class Recording:
     """An opened file: its hierarchy, and the text of its MOTION part, which begins after this many lines."""
 
     path: Path
-    bones: list[Bone]
+    bones: Sequence[Bone]
     topology: Topology
     motion: str
     line: int
@@ -227,18 +229,32 @@ def open_bvh(path: Path) -> Recording:
     text = read_text(path)
     heading = re.search(r"^[ \t]*MOTION\b.*$", text, re.MULTILINE | re.IGNORECASE)
     end = heading.end() if heading else len(text)
-    bones, line = _hierarchy(path, text[:end].split("\n"))
+    return Recording(path, *_skeleton(_Heading(path, text[:end])), text[end:], text.count("\n", 0, end) + 1)
+
+
+@dataclass(frozen=True)
+class _Heading:
+    """The text of a hierarchy, which is compared, and a file that it is read from, which is not."""
+
+    path: Path = field(compare=False)
+    text: str
+
+
+@lru_cache(maxsize=128)  # recordings of one person have the same hierarchy
+def _skeleton(heading: _Heading) -> tuple[tuple[Bone, ...], Topology]:
+    path = heading.path
+    bones = _hierarchy(path, heading.text.split("\n"))
     names = canonical_joints([bone.name for bone in bones])
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise problem(path, "HIERARCHY", f"joint {shown(twice)} comes twice", "rename one of the two")
     name = f"bvh-{len(names)}-{zlib.crc32(' '.join(names).encode()):08x}"
     topology = replace(topology_for(names, 3), name=name, parents=tuple(bone.parent for bone in bones))
-    return Recording(path, bones, topology, text[end:], line)
+    return tuple(bones), topology
 
 
-def _hierarchy(path: Path, lines: Sequence[str]) -> tuple[list[Bone], int]:
-    """The bones, parents first, and the index of the line after MOTION."""
+def _hierarchy(path: Path, lines: Sequence[str]) -> list[Bone]:
+    """The bones, parents first."""
     bones: list[Bone] = []
     open_bones: list[int] = []
     started = False
@@ -278,7 +294,7 @@ def _hierarchy(path: Path, lines: Sequence[str]) -> tuple[list[Bone], int]:
         elif word == "CHANNELS" and open_bones and len(words) > 1:
             bones[open_bones[-1]].channels = _channels(path, where, words[1:])
         elif word == "MOTION" and bones and not open_bones:
-            return bones, index + 1
+            return bones
         else:
             raise problem(path, where, f"{shown(line.strip())} is not expected here")
     raise problem(path, "", "there is no MOTION part after the hierarchy")
