@@ -8,8 +8,7 @@ for all: features standardised on the training clips, ridge on unit vectors of t
 0.1. `adapted` is `halp.tasks.adapt` with the other training clips as clips without labels: the method that
 `halp classify fit` would take (by cross-validation where the labels allow it). Intervals are
 hierarchical: seeds, label draws, test people. `--validate` measures on folds of the training parts. What was
-    measured is kept
-in `--out`. Writes `results/few_labels.json` and `.md`.
+measured is kept in `--out`. Writes `results/few_labels.json` and `.md`.
 """
 
 from __future__ import annotations
@@ -82,15 +81,19 @@ def _alone(name: str) -> Any:
     return encoder
 
 
-def plain_scores(
-    vectors: Array, pool: Array, rows: Array, labels: Array, test: Array, one_scale: bool
-) -> Array:
-    """Scores of ridge on unit vectors, standardised on the pool."""
-    mean, scale = vectors[pool].mean(0), column_scale(vectors[pool], one_scale)
-    own, other = (unit((vectors[part] - mean) / scale) for part in (rows, test))
-    wanted = np.eye(int(labels.max()) + 1)[labels[rows]]
-    gram = own @ own.T + UNIT_PENALTY * np.eye(len(rows))
-    return np.asarray(other @ (own.T @ np.linalg.solve(gram, wanted - wanted.mean(0))))
+class PlainProbe:
+    """Ridge on unit vectors, standardised on the pool: products once, little per draw of labels."""
+
+    def __init__(self, vectors: Array, pool: Array, test: Array, one_scale: bool = False) -> None:
+        mean, scale = vectors[pool].mean(0), column_scale(vectors[pool], one_scale)
+        own, other = (unit((vectors[part] - mean) / scale) for part in (pool, test))
+        self.among, self.across = own @ own.T, other @ own.T
+
+    def scores(self, places: Array, labels: Array) -> Array:
+        """Scores `(test, C)` from labelled places of the pool."""
+        wanted = np.eye(int(labels.max()) + 1)[labels]
+        gram = self.among[np.ix_(places, places)] + UNIT_PENALTY * np.eye(len(places))
+        return np.asarray(self.across[:, places] @ np.linalg.solve(gram, wanted - wanted.mean(0)))
 
 
 class Measurement:
@@ -110,6 +113,7 @@ class Measurement:
         self.labels, self.groups = np.asarray(task.labels), np.asarray(task.groups)
         self.classes = int(self.labels.max()) + 1
         self.near: Neighbourhood | None = None
+        self.probe: PlainProbe | None = None
         self.chosen: dict[str, int] = {}
 
     def draw(self, shots: int, number: int) -> Array:
@@ -123,8 +127,10 @@ class Measurement:
         places = self.draw(shots, number)
         rows = self.pool[places]
         if way == "plain":
-            part = self.vectors, self.pool, rows, self.labels, self.test
-            return np.asarray(plain_scores(*part, self.encoder == RAW).argmax(1) == self.labels[self.test])
+            self.probe = self.probe or PlainProbe(self.vectors, self.pool, self.test, self.encoder == RAW)
+            return np.asarray(
+                self.probe.scores(places, self.labels[rows]).argmax(1) == self.labels[self.test]
+            )
         there, labels = np.unique(self.labels[rows], return_inverse=True)
         names = [str(label) for label in there]
         groups = np.arange(len(rows))

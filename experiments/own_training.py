@@ -1,70 +1,128 @@
-"""`python -m experiments.own_training`: `halp-base` frozen and trained further on the training clips of each
-shared set.
+"""`python -m experiments.own_training [--ntu RAW]`: `halp-base` frozen, and trained further on clips of the
+user.
+
+Training parts of the four Kinect sets of `experiments.training_pays` and, with RAW (a folder of NTU-60 files),
+250 to 6,667 clips of NTU-10 x-sub. The recipe `own` starts from `halp-base`, by MoCo and by MoCo with HaLP,
+paired by seed. kNN (k = 1), one labelled clip per class (ridge on unit vectors, 20 draws for each seed), ridge
+with all labels; standardised on the training clips. Intervals are hierarchical over seeds, draws and test
+people. A stopped command resumes: what was measured is kept in `--out`. Writes `results/own_training.json`.
 """
 
+from __future__ import annotations
+
+import argparse
+import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from threadpoolctl import threadpool_limits
 
-from experiments import transfer
+from experiments.few_labels import PlainProbe
+from experiments.files import save_results
+from experiments.training_pays import Task, open_stores, open_tasks
 from halp.data.splits import Split
+from halp.evaluation.analysis.hierarchical import hierarchical_interval
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
+from halp.evaluation.results import versions
 from halp.features.embed import embed
 from halp.features.loading import load_encoder
+from halp.tasks.heads import unit
 from halp.training import load_recipe, pretrain
 
-ODD = Split("own", "subject", (1, 3, 5, 7, 9), (2, 4, 6, 8, 10))
-SPLITS = {"nw-ucla": Split("own", "camera", (1, 2), (3,)), "utd-mhad": ODD, "msr-action3d": ODD}
-DRAWS = 20
+Array = npt.NDArray[Any]
+SETS = {"utkinect": 10, "msr-action3d": 10, "utd-mhad": 3, "nw-ucla": 3}  # seeds
+CURVE = {250: 3, 1000: 3, 4000: 1, 6667: 1}
+TERMS = {"MoCo": '["infonce"]', "HaLP": '["infonce", "halp"]'}
+MEASURES, DRAWS = ("knn", "1 label", "ridge"), 20
+FROZEN = "frozen"
 
 
-def probe(features, task, train, test):
-    """kNN, one label per class (ridge on unit vectors, penalty 0.1, 20 draws), ridge with all labels, in per
-    cent.
-    """
-    features = (features - features[train].mean(0)) / features[train].std(0).clip(1e-6)
-    unit = (features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-9)).astype(np.float32)
-    labels, classes, one = task.labels, int(task.labels.max()) + 1, []
-    knn = (knn_predict(unit[train], labels[train], unit[test]) == labels[test]).mean()
+def right(vectors: Array, task: Task, train: Array, test: Array, seed: int) -> dict[str, Array]:
+    """Which test clips are right `(draws, clips)`, by measure."""
+    labels, classes = task.labels, int(task.labels.max()) + 1
+    wanted, scaled = labels[test], unit((vectors - vectors[train].mean(0)) / vectors[train].std(0).clip(1e-6))
+    near = knn_predict(scaled[train], labels[train], scaled[test]) == wanted
+    one, probe = [], PlainProbe(vectors, train, test)
     for draw in range(DRAWS):
-        order = np.random.default_rng(draw).permutation(train)
-        rows = np.concatenate([order[labels[order] == label][:1] for label in range(classes)])
-        guess = fit_ridge(unit[rows], labels[rows], 0.1, classes).predict(unit[test])
-        one.append((guess == labels[test]).mean())
+        order = np.random.default_rng([seed, draw]).permutation(len(train))
+        mine = labels[train][order]
+        places = np.concatenate([order[mine == label][:1] for label in np.unique(mine)])
+        one.append(probe.scores(places, labels[train][places]).argmax(1) == wanted)
     folds = group_folds(task.groups[train], 5)
-    penalty, _ = choose_ridge_penalty(features[train], labels[train], folds, classes)
-    ridge = (
-        fit_ridge(features[train], labels[train], penalty, classes).predict(features[test]) == labels[test]
-    ).mean()
-    return [round(100 * float(value), 1) for value in (knn, np.mean(one), ridge)]
+    penalty, _ = choose_ridge_penalty(vectors[train], labels[train], folds, classes)
+    ridge = fit_ridge(vectors[train], labels[train], penalty, classes).predict(vectors[test]) == wanted
+    return {"knn": near[None], "1 label": np.stack(one), "ridge": ridge[None]}
 
 
-def main(out: Path, seeds: int = 1) -> None:
-    base = load_encoder("halp-base")
-    transfer.LAYOUTS = {"body-16": ("body-16", tuple(base.normalisation))}
-    for task in transfer.open_tasks(out / "sets"):
-        if task.name not in SPLITS:
-            continue
-        store, (train, test) = task.stores["body-16"], task.parts[0]
-        store.splits["own"] = SPLITS[task.name]
-        print(
-            task.name,
-            len(train),
-            "frozen",
-            probe(embed(base, store, progress=False), task, train, test),
-            flush=True,
+def measured(task: Task, store: Any, train: Array, test: Array, method: str, seed: int, out: Path) -> Any:
+    """`right` of an encoder, from its file where it was measured before."""
+    path = out / f"{task.name}-{len(train)}-{method}-{seed}.npz".replace(" ", "_")
+    if not path.exists():
+        encoder = load_encoder("halp-base")
+        if method != FROZEN:
+            store.splits["own"] = Split("own", "name", tuple(np.asarray(store.names)[train].tolist()))
+            recipe = load_recipe("own", ["split=own", f"terms={TERMS[method]}", f"seed={seed}"])
+            encoder = pretrain(recipe, store, path.with_suffix(""), init="halp-base").encoder()
+        encoder.persons = 1
+        np.savez_compressed(path, **right(embed(encoder, store, progress=False), task, train, test, seed))
+        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+    with np.load(path, allow_pickle=False) as kept:
+        return dict(kept)
+
+
+def compared(task: Task, store: Any, train: Array, test: Array, seeds: int, out: Path) -> dict[str, Any]:
+    """Accuracies by method, and paired differences with their intervals."""
+    cells = {
+        method: [measured(task, store, train, test, method, seed, out) for seed in range(seeds)]
+        for method in (FROZEN, *TERMS)
+    }
+    people, found = np.asarray(store.subjects)[test], {"clips": len(train), "seeds": seeds}
+    values = {
+        method: {name: 100.0 * np.stack([row[name] for row in rows]) for name in MEASURES}
+        for method, rows in cells.items()
+    }
+    for method, row in values.items():
+        found[method] = {name: round(float(value.mean()), 2) for name, value in row.items()}
+    for first, second in (("MoCo", FROZEN), ("HaLP", FROZEN), ("HaLP", "MoCo")):
+        found[f"{first} − {second}"] = {
+            name: hierarchical_interval(values[first][name] - values[second][name], people).to_json()
+            for name in MEASURES
+        }
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train, measure, print, write after every set."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ntu", type=Path, help="folder of NTU-60 files")
+    parser.add_argument("--out", type=Path, default=Path("runs/own-training"))
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    options.out.mkdir(parents=True, exist_ok=True)
+    stores = open_stores(options.out, options.ntu)
+    tasks = {task.name: task for task in open_tasks(stores, False)}
+    plan = [(name, None, seeds) for name, seeds in SETS.items()]
+    plan += [("ntu-10 xsub", clips, seeds) for clips, seeds in CURVE.items()] if options.ntu else []
+    command = f"python -m experiments.own_training{' --ntu RAW' if options.ntu else ''}"
+    found: dict[str, Any] = {}
+    for name, clips, seeds in plan:
+        task, (train, test) = tasks[name], tasks[name].parts[0]
+        train = np.sort(np.random.default_rng(0).permutation(train)[:clips])
+        with threadpool_limits(1):
+            row = compared(task, stores[task.store], train, test, seeds, options.out)
+        found[f"{name}, {len(train)} clips"] = row
+        print(name, row, flush=True)
+        save_results(
+            "own_training", {"command": command, "draws": DRAWS, "versions": versions(), "sets": found}
         )
-        for seed in range(seeds):
-            for terms in ('["infonce"]', '["infonce", "halp"]'):
-                recipe = load_recipe("own", ["split=own", f"terms={terms}", f"seed={seed}"])
-                run = pretrain(
-                    recipe, store, out / f"{task.name}-{len(recipe.terms)}-{seed}", init="halp-base"
-                )
-                found = probe(embed(run.encoder(), store, progress=False), task, train, test)
-                print(task.name, len(train), terms, seed, found, flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/own-training"))
+    sys.exit(main(sys.argv[1:]))
