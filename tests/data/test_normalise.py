@@ -99,6 +99,24 @@ def test_scale_makes_big_and_small_people_alike(topology: str) -> None:
     assert not normalise(np.zeros_like(frames), known, ("scale",)).any()
 
 
+def test_scale_is_the_mean_of_the_median_bone_lengths_bit_for_bit() -> None:
+    known, draw = get_topology("kinect-v2"), np.random.default_rng(0)
+    for share in (0.0, 0.02, 0.4, 0.9):
+        frames = draw.normal(size=(31, 2, len(known), 3)).astype(np.float32)
+        frames[draw.random(frames.shape[:3]) < share] = 0
+        frames[:3, 0], frames[:, :, 7] = 0, 0  # a person who comes late, a joint that is never seen
+        body, centre, medians = frames[:, 0].astype(np.float64), known.index(known.centre or ""), []
+        for start, end in known.bones:
+            there = [
+                np.linalg.norm(body[t, start] - body[t, end])
+                for t in range(len(body))
+                if all(body[t, joint].any() or (joint == centre and body[t].any()) for joint in (start, end))
+            ]
+            medians += [float(np.median(there))] if there else []
+        size = np.float32(sum(medians) / len(medians))
+        np.testing.assert_array_equal(normalise(frames, known, ("scale",)), frames / size)
+
+
 def test_gaps_are_filled_on_the_straight_line_between_their_ends() -> None:
     frames = np.zeros((7, 1, 25, 3), dtype=np.float32)
     frames[1:6] = np.arange(1, 6, dtype=np.float32)[:, None, None, None]
