@@ -82,12 +82,16 @@ def _alone(name: str) -> Any:
 
 
 class PlainProbe:
-    """Ridge on unit vectors, standardised on the pool: products once, little per draw of labels."""
+    """Ridge on unit vectors of the pool and of test clips: products once, little per draw of labels."""
 
-    def __init__(self, vectors: Array, pool: Array, test: Array, one_scale: bool = False) -> None:
-        mean, scale = vectors[pool].mean(0), column_scale(vectors[pool], one_scale)
-        own, other = (unit((vectors[part] - mean) / scale) for part in (pool, test))
+    def __init__(self, own: Array, other: Array) -> None:
         self.among, self.across = own @ own.T, other @ own.T
+
+    @classmethod
+    def standardised(cls, vectors: Array, pool: Array, test: Array, one_scale: bool = False) -> PlainProbe:
+        """Of vectors that are standardised on the pool."""
+        mean, scale = vectors[pool].mean(0), column_scale(vectors[pool], one_scale)
+        return cls(*(unit((vectors[part] - mean) / scale) for part in (pool, test)))
 
     def scores(self, places: Array, labels: Array) -> Array:
         """Scores `(test, C)` from labelled places of the pool."""
@@ -127,7 +131,9 @@ class Measurement:
         places = self.draw(shots, number)
         rows = self.pool[places]
         if way == "plain":
-            self.probe = self.probe or PlainProbe(self.vectors, self.pool, self.test, self.encoder == RAW)
+            self.probe = self.probe or PlainProbe.standardised(
+                self.vectors, self.pool, self.test, self.encoder == RAW
+            )
             return np.asarray(
                 self.probe.scores(places, self.labels[rows]).argmax(1) == self.labels[self.test]
             )

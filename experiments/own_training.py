@@ -48,7 +48,7 @@ def right(vectors: Array, task: Task, train: Array, test: Array, seed: int) -> d
     labels, classes = task.labels, int(task.labels.max()) + 1
     wanted, scaled = labels[test], unit((vectors - vectors[train].mean(0)) / vectors[train].std(0).clip(1e-6))
     near = knn_predict(scaled[train], labels[train], scaled[test]) == wanted
-    one, probe = [], PlainProbe(vectors, train, test)
+    one, probe = [], PlainProbe.standardised(vectors, train, test)
     for draw in range(DRAWS):
         order = np.random.default_rng([seed, draw]).permutation(len(train))
         mine = labels[train][order]
