@@ -5,7 +5,9 @@ NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects) an
 The test clips are damaged as recordings, in metres, and then made ready for the encoder like any recording.
 `halp-view` reads x and y of the same clips. Beside each encoder: itself without its smoothing of jittery
 clips, and raw coordinates (one scale) made ready by the same steps. `--training` measures on the first fold
-of the training parts. Writes `results/survives.json` and `.md`.
+of the training parts. Writes `results/survives.json` and `.md`. `--copies` tries a remedy on these folds: a gallery that also
+holds copies of its clips with the same damage (of a movement that is cut, its first and its last half), and
+measures what they cost clean queries; writes `results/survives_copies.json`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from halp.skeleton import KINECT_V1
 from halp.tasks.heads import column_scale
 
 Array = npt.NDArray[Any]
+Clips = tuple[Sequence[Array], Array]  # clips and their labels
 Damage = Callable[[Array, np.random.Generator], Array]
 
 
@@ -96,6 +99,16 @@ DAMAGES: dict[str, Damage] = {
 }  # fmt: skip
 
 
+def _last_half(clip: Array, draw: np.random.Generator) -> Array:
+    return clip[-max(4, len(clip) // 2) :]
+
+
+COPIED: dict[str, tuple[Damage, ...]] = {
+    name: (DAMAGES[name],)
+    for name in ("noise 5 cm", "noise 10 cm", "legs missing", "right arm and leg missing", "mirrored")
+} | {"ends half-way": (DAMAGES["ends half-way"], _last_half)}
+
+
 def readers(flat: bool) -> dict[str, Any]:
     """The shipped encoder of 3D or 2D clips, without its smoothing, and raw coordinates."""
     name = "halp-view" if flat else "halp-base"
@@ -134,22 +147,79 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"`{result['command']}`", ""])
 
 
+def with_copies(encoder: Any, gallery: Clips, queries: Clips, flat: bool, **how: Any) -> dict[str, Any]:
+    """Accuracy of damaged and of clean queries with a gallery as recorded, and with damaged copies beside
+    it.
+    """
+
+    def vectors(clips: Clips, damage: Damage, seed: int) -> Array:
+        return np.asarray(embed(encoder, damaged(clips[0], damage, flat, seed), **how))
+
+    plain, clean = (vectors(part, DAMAGES["clean"], 0) for part in (gallery, queries))
+    found: dict[str, Any] = {"clean": accuracy(encoder, plain, clean, gallery[1], queries[1])}
+    for name, copies in COPIED.items():
+        asked = vectors(queries, DAMAGES[name], 0)
+        both = np.concatenate([plain, *(vectors(gallery, copy, 1) for copy in copies)])
+        labels = np.tile(gallery[1], 1 + len(copies))
+        found[name] = {
+            "as recorded": accuracy(encoder, plain, asked, gallery[1], queries[1]),
+            "with copies": accuracy(encoder, both, asked, labels, queries[1]),
+            "clean, with copies": accuracy(encoder, both, clean, labels, queries[1]),
+        }
+    return found
+
+
+def try_copies(tasks: dict[str, Any], console: Console) -> int:
+    """The remedy, for both encoders and raw coordinates."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, task in tasks.items():
+        frames, (train, test) = recorded(name), task.parts[0]
+        for flat in (False, True):
+            for method, encoder in readers(flat).items():
+                if "without" not in method:
+                    how: dict[str, Any] = {
+                        "topology": "kinect-v1-2d" if flat else "kinect-v1",
+                        "progress": False,
+                    }
+                    parts = [([frames[row] for row in rows], task.labels[rows]) for rows in (train, test)]
+                    found.setdefault(method, {})[name] = with_copies(encoder, *parts, flat, **how)
+                    console.print(name, method, found[method][name])
+    data = {"command": "python -m experiments.survives --copies", "versions": versions(), "sets": found}
+    save_results("survives_copies", data)
+    return 0
+
+
+def recorded(name: str) -> list[Array]:
+    """The clips of a set as they were recorded."""
+    path, reader = DATA / f"{name}.npz", get_reader("interchange")
+    return [
+        np.asarray(clip.frames)
+        for item in reader.items(path)
+        for clip in reader.read(item)
+        if isinstance(clip, Clip)
+    ]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Damage, encode, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--training", action="store_true", help="the first fold of the training parts only")
+    parser.add_argument("--copies", action="store_true", help="on these folds, a gallery with damaged copies")
     parser.add_argument("--out", type=Path, default=Path("runs/survives"), help="where stores go")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     console = Console(stderr=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    tasks = {task.name: task for task in open_tasks(open_stores(options.out, None), options.training)}
+    tasks = {
+        task.name: task
+        for task in open_tasks(open_stores(options.out, None), options.training or options.copies)
+    }
+    if options.copies:
+        return try_copies(tasks, console)
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name in SETS:
-        path, reader, task = DATA / f"{name}.npz", get_reader("interchange"), tasks[name]
-        clips = [clip for item in reader.items(path) for clip in reader.read(item) if isinstance(clip, Clip)]
+        frames, task = recorded(name), tasks[name]
         train, test = task.parts[0]
-        frames = [np.asarray(clip.frames) for clip in clips]
         for flat in (False, True):
             topology = "kinect-v1-2d" if flat else "kinect-v1"
             for method, encoder in readers(flat).items():
