@@ -14,6 +14,9 @@ from reader_samples import BVH, write_mediapipe
 from test_cli import halp, refused
 
 from halp.cli import main
+from halp.core.errors import InputError
+from halp.data.store import open_store
+from halp.data.synthetic import ONE_TAKE, synthetic_clips
 
 pytestmark = pytest.mark.slow  # real processes
 
@@ -62,6 +65,22 @@ def test_synthetic_clips_take_no_settings_of_readers(tmp_path: Path) -> None:
         halp("prepare", "synthetic", 10, tmp_path / "store", "--normalise", "wobble"), "take no --normalise"
     )
     assert not (tmp_path / "store").exists()
+
+
+def test_more_synthetic_clips_than_one_take_of_everybody_are_more_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synthetic_clips(ONE_TAKE)
+    with pytest.raises(InputError, match=f"1 to {ONE_TAKE}"):
+        synthetic_clips(ONE_TAKE + 1)
+    for count in (0, 999 * ONE_TAKE + 1):
+        with pytest.raises(SystemExit):
+            main(["prepare", "synthetic", str(count), str(tmp_path / "store")])
+        assert f"a number of clips from 1 to {999 * ONE_TAKE} " in capsys.readouterr().err
+    monkeypatch.setattr("halp.data.synthetic.ONE_TAKE", 12)  # the command itself, with few clips
+    main(["prepare", "synthetic", "13", str(tmp_path / "store")])
+    store = open_store(tmp_path / "store")
+    assert (len(store), store.header["origin"]["repetitions"]) == (13, 2)
 
 
 def test_tables_go_to_standard_output_and_hints_can_be_pasted(source: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ import pytest
 
 from halp import Event, Events
 from halp.cli import main
+from halp.cli.app import MOST_ROWS
 from halp.data.store import Store
 from halp.tasks.bouts import MOST_LABELS, observed_bouts, transitions
+from halp.tasks.stats import statistics
 
 
 @pytest.fixture
@@ -56,8 +59,8 @@ def test_rates_of_files_are_shown_rounded(tmp_path: Path, capsys: pytest.Capture
     from reader_samples import BVH
 
     (tmp_path / "in").mkdir()
-    for name, time in (("a", "0.0333333"), ("b", "0.03333333")):
-        (tmp_path / "in" / f"{name}.bvh").write_text(re.sub("(?<=Frame Time: ).*", time, BVH))
+    for name, step in (("a", "0.0333333"), ("b", "0.03333333")):
+        (tmp_path / "in" / f"{name}.bvh").write_text(re.sub("(?<=Frame Time: ).*", step, BVH))
     main(["prepare", "bvh", str(tmp_path / "in"), str(tmp_path / "store")])
     capsys.readouterr()
     main(["inspect", str(tmp_path / "store"), "--json"])
@@ -116,3 +119,32 @@ def test_what_follows_what_is_not_compared_for_thousands_of_labels() -> None:
     events = Events([Event("a", float(at), at + 1.0, label) for at, label in enumerate(labels)])
     with pytest.warns(UserWarning, match="101 labels: what follows what is counted for at most 100"):
         assert transitions(observed_bouts(events), labels) == []
+
+
+def test_a_long_table_is_cut_and_json_has_every_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, labels = tmp_path / "notes.csv", 2 * MOST_ROWS + 1
+    rows = [f"r,{at},{at + 1},note {at}" for at in range(labels)]
+    path.write_text("\n".join(["recording,start,stop,label", *rows]) + "\n")
+    main(["stats", str(path), "--html", str(tmp_path / "page.html")])
+    shown = capsys.readouterr().out
+    assert shown.count("note ") == MOST_ROWS
+    assert f"the first {MOST_ROWS:,} of {labels:,} rows; --json prints all of them" in shown
+    assert "The 100 labels with the largest shares." in (tmp_path / "page.html").read_text()
+    main(["stats", str(path), "--json"])
+    assert len(json.loads(capsys.readouterr().out)["recordings"]) == labels
+
+
+def test_time_of_statistics_grows_with_the_labels_and_not_with_their_square() -> None:
+    def seconds(labels: int) -> float:
+        events = Events([Event("a", float(at), at + 1.0, f"note {at}") for at in range(labels)])
+        taken = []
+        for _ in range(3):
+            began = time.process_time()
+            with pytest.warns(UserWarning, match="what follows what"):
+                statistics(events)
+            taken.append(time.process_time() - began)
+        return min(taken)
+
+    assert seconds(4000) < 6 * seconds(1000)  # 16 times where every label looks at every bout

@@ -19,6 +19,7 @@ from halp.cli.verbs import Verb
 from halp.core.errors import check_choice
 
 Command = TypeVar("Command", bound=Callable[..., None])
+MOST_ROWS = 1000  # of a table on a terminal; nobody reads more, and laying out takes minutes
 CONFIG = (tyro.conf.DisallowNone, tyro.conf.PositionalMetavarFromFieldName)
 
 
@@ -179,7 +180,9 @@ def print_table(table: Any) -> None:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None, digits: int = 3) -> Any:
-    """Rows as a table for people; without `columns`, those of the first row in which something stands."""
+    """Rows as a table for people, at most `MOST_ROWS`; without `columns`, those of the first row in which
+    something stands.
+    """
     from rich.table import Table
 
     if columns is None:
@@ -187,8 +190,10 @@ def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
             name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)
         ]
     table = Table(*columns)
-    for row in rows:
+    for row in rows[:MOST_ROWS]:
         table.add_row(*(_cell(row.get(name), digits) for name in columns))
+    if len(rows) > MOST_ROWS:
+        table.caption = f"the first {MOST_ROWS:,} of {len(rows):,} rows; --json prints all of them"
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -108,14 +109,18 @@ def _written(store: Path, clips: int | None = None) -> str:
 
 
 def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[str]) -> None:
-    from halp.data.synthetic import make_synthetic_store
+    from halp.data.synthetic import ONE_TAKE, make_synthetic_store
 
     if given:
         names = ", ".join(f"--{name}" for name in given)
         raise InputError(f"synthetic clips are made ready to use and take no {names}; omit it")
-    if not str(count).isdigit():
-        raise InputError(f"synthetic takes a number of clips instead of a source, not '{count}'")
-    note(_written(store, len(make_synthetic_store(store, count=int(str(count)), overwrite=overwrite))))
+    if not str(count).isdigit() or not 0 < int(str(count)) <= 999 * ONE_TAKE:
+        raise InputError(
+            f"synthetic takes a number of clips from 1 to {999 * ONE_TAKE} instead of a source, not '{count}'"
+        )
+    clips, takes = int(str(count)), math.ceil(int(str(count)) / ONE_TAKE)
+    made = make_synthetic_store(store, count=clips, repetitions=takes, overwrite=overwrite)
+    note(_written(store, len(made)))
 
 
 @app.command

@@ -61,6 +61,8 @@ _FIDGET = channels(
     | {"main": (0.11, 0.11, 0.11), "off": (0.2, 0.2, 0.2), "main_elbow": 0.1, "off_elbow": 0.2}
 )
 
+ONE_TAKE = len(ACTIONS) * 20 * len(CAMERAS)  # clips of the twenty people, every action once
+
 
 @dataclass(frozen=True)
 class Subject:

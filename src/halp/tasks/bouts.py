@@ -5,8 +5,10 @@ follows what.
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,14 @@ class Bouts:
     @property
     def observed(self) -> float:
         return max(self.seen(self.begin, self.end), 0.0)
+
+    @cached_property
+    def by_label(self) -> dict[str, list[Event]]:
+        """The bouts of every label that occurs."""
+        parts: dict[str, list[Event]] = defaultdict(list)
+        for bout in self.bouts:
+            parts[bout.label].append(bout)
+        return dict(parts)
 
     @property
     def person(self) -> str:

@@ -50,15 +50,14 @@ def person_values(tiers: Sequence[Bouts], labels: Sequence[str], measure: str) -
     by_person: dict[str, list[Bouts]] = defaultdict(list)
     for tier in tiers:
         by_person[tier.person].append(tier)
+    observed = {person: sum(tier.observed for tier in parts) for person, parts in by_person.items()}
     values: dict[str, dict[str, float]] = {}
     for label in labels:
         values[label] = {}
         for person, parts in by_person.items():
-            bouts = [e for tier in parts for e in tier.bouts if e.label == label]
-            row = measures([e.duration for e in bouts], [0.0], sum(tier.observed for tier in parts))
-            firsts = [
-                min(s) - t.begin for t in parts if (s := [e.start for e in t.bouts if e.label == label])
-            ]
+            bouts = [e for tier in parts for e in tier.by_label.get(label, ())]
+            row = measures([e.duration for e in bouts], [0.0], observed[person])
+            firsts = [min(e.start for e in t.by_label[label]) - t.begin for t in parts if label in t.by_label]
             row["latency"] = float(np.mean(firsts)) if firsts else None
             values[label][person] = math.nan if row[measure] is None else float(row[measure])
     return values

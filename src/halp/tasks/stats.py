@@ -279,13 +279,13 @@ def _summary(values: Mapping[str, Mapping[str, float]], measure: str) -> list[di
 
 
 def _bout_rows(tier: Bouts, labels: Sequence[str]) -> list[dict[str, Any]]:
-    rows = []
+    rows, observed = [], tier.observed
     for label in labels:
-        bouts = [e for e in tier.bouts if e.label == label]
+        bouts = tier.by_label.get(label, [])
         durations = [e.duration for e in bouts]
         rows.append(
             {**_whose(tier), "label": label}
-            | measures(durations, [e.start for e in bouts], tier.observed, tier.begin)
+            | measures(durations, [e.start for e in bouts], observed, tier.begin)
         )
     return rows
 
@@ -301,7 +301,7 @@ def _whose(tier: Bouts) -> dict[str, Any]:
 
 
 def _observed_row(tier: Bouts, labels: Sequence[str]) -> dict[str, Any]:
-    totals = np.array([sum(e.duration for e in tier.bouts if e.label == label) for label in labels])
+    totals = np.array([sum(e.duration for e in tier.by_label.get(label, ())) for label in labels])
     return {
         **_whose(tier),
         "observed": tier.observed,
@@ -331,7 +331,7 @@ def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str
         raise InputError(f"bins of {width:g} s cut '{tier.recording}' into {count} parts; choose longer ones")
     edges = np.minimum(tier.begin + np.arange(count + 1) * width, tier.end)
     seen = np.diff(edges) - np.diff(covered([(e.start, e.stop) for e in tier.absent], edges))
-    by_label = {label: [(e.start, e.stop) for e in tier.bouts if e.label == label] for label in labels}
+    by_label = {label: [(e.start, e.stop) for e in tier.by_label.get(label, ())] for label in labels}
     totals = {label: np.diff(covered(spans, edges)) for label, spans in by_label.items()}
     counts = {label: np.histogram([s for s, _ in spans], edges)[0] for label, spans in by_label.items()}
     return [

@@ -15,7 +15,7 @@ from halp.reports.pages.answers import card
 from halp.reports.pages.event_figures import dendrogram, ethogram, transition_graph
 from halp.reports.player import player
 from halp.tasks.agreement import Agreement
-from halp.tasks.bouts import HEADINGS, Bouts
+from halp.tasks.bouts import HEADINGS, MOST_LABELS, Bouts
 from halp.tasks.deviation import warnings_about
 from halp.tasks.find_motifs import Motifs, typical_rows
 from halp.tasks.intervals import headed, with_interval
@@ -41,11 +41,15 @@ def stats_page(result: Statistics, path: Path | None = None) -> Report:
         ethogram(rows, labels, end=end, start=min(t.begin for t in tiers)), f"Bouts over time.{more}"
     )
     report.section("How often and how long")
-    by_label = {label: [row for row in result.recordings if row["label"] == label] for label in labels}
+    by_label: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
+    for row in result.recordings:
+        by_label[row["label"]].append(row)
     shares = {label: {"share": _mean_std([r["share"] for r in rows])} for label, rows in by_label.items()}
+    most = {*sorted(shares, key=lambda label: -np.nan_to_num(shares[label]["share"][0]))[:MOST_LABELS]}
+    rest = f" The {MOST_LABELS} labels with the largest shares." if len(labels) > MOST_LABELS else ""
     report.figure(
-        bars(shares, y_label="share of time"),
-        "Mean share of the observed time, ± standard deviation over rows.",
+        bars({label: shares[label] for label in labels if label in most}, y_label="share of time"),
+        f"Mean share of the observed time, ± standard deviation over rows.{rest}",
     )
     names = ("count", "total", "mean", "median", "latency", "share", "rate")
     report.table(
