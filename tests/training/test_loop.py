@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -16,7 +17,7 @@ import halp
 from halp.core.errors import InputError
 from halp.data.store import Store
 from halp.data.synthetic import make_synthetic_store
-from halp.training import Recipe, load_recipe, open_run, pretrain
+from halp.training import Recipe, load_recipe, loop, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
 
 
@@ -97,6 +98,22 @@ def test_run_that_a_signal_ends_in_the_middle_of_an_epoch_resumes_exactly(
     plain = "from halp.cli import main; main()"
     subprocess.run([sys.executable, "-c", plain, *arguments, "--resume"], check=True, capture_output=True)
     assert final_files(whole.path) == final_files(run)
+
+
+def test_a_signal_during_the_last_save_is_not_lost(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool that lost a worker tells the others to end, and waits for them."""
+    save = loop.Trainer.save
+
+    def signalled(trainer: loop.Trainer) -> None:
+        save(trainer)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(loop.Trainer, "save", signalled)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(recipe(tiny, "epochs=1"), store, tmp_path / "run", progress=False)
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints").state["step"] == steps_an_epoch(store)
 
 
 def test_same_seed_gives_the_same_run_and_another_seed_another(

@@ -430,9 +430,15 @@ def _kept(line: dict[str, Any]) -> str:
 @contextmanager
 def graceful_shutdown() -> Iterator[Callable[[], bool]]:
     """Inside, a first signal is noted and the given function tells of it; afterwards the handlers are as
-    before.
+    before, and a signal that the function has told nobody of is sent again.
     """
     asked: list[int] = []
+    told = False
+
+    def tell() -> bool:
+        nonlocal told
+        told = bool(asked)
+        return told
 
     def note(number: int, frame: FrameType | None) -> None:
         asked.append(number)
@@ -446,7 +452,9 @@ def graceful_shutdown() -> Iterator[Callable[[], bool]]:
     except ValueError:
         before = {}  # not the main thread: nobody can signal us
     try:
-        yield lambda: bool(asked)
+        yield tell
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if asked and not told:  # it came after the last step: what follows has to stop as well
+        signal.raise_signal(asked[0])
