@@ -273,7 +273,7 @@ def main() -> None:
             page = browser.new_context(
                 viewport={"width": 1280, "height": 800}, accept_downloads=True
             ).new_page()
-            page.set_default_timeout(300_000)
+            page.set_default_timeout(120_000)
             page.emulate_media(reduced_motion="reduce")
             walker = Walker(page, seen, folder if given.pictures else None)
             with walker.step("the map"):
@@ -284,7 +284,6 @@ def main() -> None:
             found = walk(walker, given.groups, given.members, given.more)
             with walker.step("the table"):
                 table = download(page, folder / "table.csv")
-            page.wait_for_selector("text=A model for other recordings")
             command = page.locator(".panel code").last.inner_text()
             windows = page.locator(".count").inner_text()
         finally:

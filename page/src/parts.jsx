@@ -1,5 +1,5 @@
 // Small parts: rows of the collection as moving pictures, names of classes as buttons.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Dot, Stage } from "./stage.jsx";
 import * as s from "./state.js";
 
@@ -37,15 +37,23 @@ export function Mini({ row, title, note, children, onPick, onReach, mood = "" })
   );
 }
 
-// at: a row that is always on the page.
+// at: a row that is always on the page and has the keyboard, unless somebody types. Before anything else happens: later, the keyboard
+// would be taken from a field that was chosen meanwhile.
 export function Grid({ rows, notes, acts, at = -1, onReach, onPick = (row) => s.look(row, true) }) {
   const [first, setFirst] = useState(0);
   useEffect(() => setFirst(0), [rows]);
-  useEffect(() => { if (rows.includes(at)) setFirst(rows.indexOf(at) - (rows.indexOf(at) % 12)); }, [at]);
+  const [grid, reached] = [useRef(), useRef(-1)];
+  useLayoutEffect(() => { if (rows.includes(at)) setFirst(rows.indexOf(at) - (rows.indexOf(at) % 12)); }, [at]);
+  useLayoutEffect(() => {
+    const tile = reached.current !== at && grid.current.querySelector(`[data-row="${at}"] .mini-stage`);
+    if (at >= 0 && !tile) return;
+    reached.current = at;
+    if (tile && !document.activeElement.matches("input, select, textarea")) tile.focus();
+  }, [at, first]);
   const page = rows.slice(first, first + 12);
   return (
     <>
-      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} onPick={onPick} onReach={onReach}>{acts?.(row)}</Mini>)}</div>
+      <div class="grid" ref={grid}>{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} onPick={onPick} onReach={onReach}>{acts?.(row)}</Mini>)}</div>
       {rows.length > 12 && (
         <div class="pager">
           <button type="button" disabled={!first} onClick={() => setFirst(Math.max(0, first - 12))}>previous</button>

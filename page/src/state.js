@@ -213,12 +213,10 @@ export function giveKey(key, given) {
   else say(`No class has the key ${key} yet: type a label to make one.`);
 }
 
-// Label the chosen ones one after the other, this one first; the keyboard goes along.
+// Label the chosen ones one after the other, this one first; the keyboard goes along (Grid).
 export function pickOnly(row) {
   only.value = row;
-  if (row < 0) return;
-  look(row, true);
-  requestAnimationFrame(() => document.querySelector(`.chosen .mini[data-row="${only.value}"] .mini-stage`)?.focus()); // keys may have moved on
+  if (row >= 0) look(row, true);
 }
 
 // -- what to label next -------------------------------------------------------------------------------------------------

@@ -400,3 +400,23 @@ def test_random_acts_of_two_tabs_are_done_as_meant_or_told(browser: Any, fresh: 
             places = {one["name"]: one["place"] for one in fresh.get("state")["classes"]}
             wanted = [places[final[row]] if row in final else -1 for row in range(192)]
             until(page, "wanted => JSON.stringify([...halpLabels.value]) === JSON.stringify(wanted)", wanted)
+
+
+def test_a_slow_picture_does_not_take_the_keyboard_from_a_field(browser: Any, fresh: Explorer) -> None:
+    with visit(browser, fresh) as page:
+        page.evaluate("halpChoose([3, 5, 7], 'three')")
+        page.wait_for_selector(".chosen .mini-stage")
+        page.evaluate(
+            """() => { const late = [], now = window.requestAnimationFrame;
+              window.requestAnimationFrame = (work) => late.push(work);
+              document.querySelector(".chosen .mini-stage").click();
+              document.querySelector(".chosen input[name=label]").focus();
+              window.requestAnimationFrame = now;
+              late.forEach((work) => now(work)); }"""
+        )
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        page.keyboard.type("bend")
+        page.keyboard.press("Enter")
+        state = fresh.wait(lambda state: state["classes"])
+        assert [(one["name"], one["rows"]) for one in state["classes"]] == [("bend", 1)]
+        until(page, "() => document.activeElement.closest('.mini')?.dataset.row === '5'")

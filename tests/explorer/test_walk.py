@@ -9,12 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.skip(reason="the walk of benchmarks.explore_walk does not follow the present page")
 def test_walk_leads_from_recordings_to_named_groups_a_model_and_a_table(browser: Any, tmp_path: Path) -> None:
     out = tmp_path / "walk.json"
     command = [sys.executable, "-m", "benchmarks.explore_walk", "--recordings", "24", "--groups", "3"]
