@@ -13,7 +13,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import numpy.typing as npt
 
@@ -88,14 +87,18 @@ class Result:
 
 
 @cache
-def _validator() -> jsonschema.Draft202012Validator:
+def _validator() -> Any:
+    import jsonschema  # slow to import
+
     file = importlib.resources.files("halp.evaluation") / "result.schema.json"
     return jsonschema.Draft202012Validator(json.loads(file.read_text(encoding="utf-8")))
 
 
 def schema_violation(data: Any) -> str | None:
     """The most telling difference of a saved result from the schema, in words; None if it fits."""
-    error = jsonschema.exceptions.best_match(_validator().iter_errors(data))
+    from jsonschema.exceptions import best_match
+
+    error = best_match(_validator().iter_errors(data))
     if error is not None:
         return f"{error.json_path.removeprefix('$.')}: {error.message}"
     # JSON has no NaN, but Python's reader takes it, and no bound of a schema excludes it

@@ -21,6 +21,7 @@ from halp.data.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation.analysis.embedding import principal_places
 from halp.explorer.columns import MOST_CATEGORIES, SEPARATORS, Column, make_column, name_parts, ranked_column
+from halp.explorer.imports import import_sklearn
 from halp.explorer.layout import even_rows, group_evenly, load_or_compute, pack_groups, place_rows
 from halp.features.content import RecordingFiles
 from halp.features.embed import embed_frames, embed_table, keep_rows, ready_clips
@@ -305,7 +306,12 @@ class Collection:
     def _kept(self, name: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """An array that is kept beside the vectors, computed where it is not there."""
         folder = self.table.folder
-        return compute() if folder is None else load_or_compute(folder / f"{name}.npy", compute)
+
+        def computed() -> npt.NDArray[Any]:
+            import_sklearn()
+            return compute()
+
+        return computed() if folder is None else load_or_compute(folder / f"{name}.npy", computed)
 
     @cached_property
     def reduced(self) -> npt.NDArray[np.float32]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from halp.core.errors import InputError
 from halp.core.files import read_json
+from halp.explorer.imports import import_sklearn
 from halp.explorer.label_facts import check_label
 from halp.explorer.labels import LabelBook
 from halp.explorer.ledger import NO_GROUND, Ground, Stacks
@@ -168,6 +169,7 @@ class GroupBook:
         rows = np.flatnonzero(now.clusters.group == place)
         if len(rows) < 2:
             raise InputError("a group of one clip cannot be split")
+        import_sklearn()
         vectors = self.collection.table.vectors if len(rows) <= 1_000 else self.collection.reduced
         halves = group_vectors(np.asarray(vectors[rows]), 2)
         group = now.clusters.group.copy()

@@ -22,7 +22,7 @@ from halp.core.packages import find_package
 from halp.core.progress import Bar, console, watchers
 from halp.data.reading import Reading
 from halp.explorer.groups import GroupBook
-from halp.explorer.imports import import_sklearn
+from halp.explorer.imports import import_sklearn, uncollected
 from halp.explorer.label_column import LabelColumn, label_rows
 from halp.explorer.labels import LabelBook
 
@@ -192,9 +192,10 @@ class Session:
         from halp.features.loading import open_for
 
         given = self.settings
-        encoder, source = open_for(given.encoder, given.source, given.reading)
-        from halp.encoders.pretrained import compacted  # after what is wrong with the paths has been said
-        from halp.explorer.collection import Collection
+        with uncollected():
+            encoder, source = open_for(given.encoder, given.source, given.reading)
+            from halp.encoders.pretrained import compacted  # after what is wrong with the paths has been said
+            from halp.explorer.collection import Collection
 
         return Collection(compacted(encoder), source, begun=self._show_preview)
 
@@ -213,11 +214,11 @@ class Session:
             collection.name_by(self.settings_kept.get("pattern", ""))
         self.collection.lay_out("pca")
         self._ready("pca", "laying out the map")
-        import_sklearn()
         self.collection.lay_out("tsne")
         self._ready("tsne", "finding groups")
         self.groups.open(self.collection)
         self._ready("groups")
+        import_sklearn()  # labels and searches will need it; nothing that is kept already does
 
     def _live(self) -> None:
         self._begin(self._refit_forever)

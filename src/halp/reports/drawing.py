@@ -13,7 +13,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import jinja2
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
@@ -188,7 +187,9 @@ def trusted_asset(name: str) -> Markup:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _environment() -> Any:
+    import jinja2  # slow to import
+
     return jinja2.Environment(
         loader=jinja2.PackageLoader("halp.reports"),
         autoescape=jinja2.select_autoescape(["html"]),

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import softmax
 from torch import Tensor, nn
 
 from halp.core.config import CheckedSettings, limited
@@ -50,6 +49,8 @@ def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str 
             f"{len(weights)} weights do not fit an ensemble of {len(parts)} parts; give one per part"
         )
     check_choice("fusion", fusion, FUSIONS)
+    from scipy.special import softmax  # slow to import
+
     total = np.zeros(parts[0].shape, dtype=np.float64)
     for part, weight in zip(parts, weights):
         values = part.astype(np.float64)
