@@ -104,7 +104,7 @@ def pretrain(
     **devices
         Of `halp.training.devices.launch`: accelerator, devices, nodes, strategy, precision. On several
         devices the batch is split and the result is that of one; in 16-mixed a step whose scaled gradient
-        overflows is skipped.
+        overflows is skipped, and on a CPU only one thread gives the same bits in every run.
 
     Returns
     -------
