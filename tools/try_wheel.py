@@ -67,6 +67,10 @@ EXTRAS = {
     "formats": "python -c 'import h5netcdf, h5py'",
     "sleap": "python -c 'import sleap_io'",
     "video": "python -c 'import halp.video, mediapipe, av'",
+    "cluster": "python -c 'import distributed'",
+    "nwb": "python -c 'import pynwb, ndx_pose'",
+    "serve": "python -c 'import halp.serve.server, uvicorn'",
+    "statistics": "python -c 'import statsmodels'",
     "findings": "halp events segments.csv events.xlsx",
 }
 
