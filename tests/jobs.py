@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from pathlib import Path
 
 import forked as subprocess
 import torch
+from ports import free_port
 from safetensors.torch import load_file
 
 from halp.data.store import Store
@@ -44,10 +44,14 @@ main(["pretrain", "small", "--data", store, "--run", run, "--accelerator", "cpu"
 
 def launched(count: int) -> list[str]:
     """The command that starts this many processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--nproc-per-node", str(count), "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    options = [
+        "--nproc-per-node",
+        str(count),
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        str(free_port()),
+    ]
     return [sys.executable, "-m", "torch.distributed.run", *options]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from ports import free_port
 
 import halp
 from halp.cli import main
@@ -39,9 +40,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A bucket on a server of its own process."""
     pytest.importorskip("s3fs", reason="s3fs is not installed")
     pytest.importorskip("moto.server", reason="moto's server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL
     )
@@ -51,7 +50,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with pytest.MonkeyPatch.context() as patch:
             for key, value in keys.items():
                 patch.setenv(key, value)
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
             while True:
                 with socket.socket() as probe:
                     if probe.connect_ex(("127.0.0.1", port)) == 0:

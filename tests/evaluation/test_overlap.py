@@ -13,7 +13,7 @@ from halp.core.errors import InputError
 from halp.data.store import Store
 from halp.evaluation import RawCoordinates
 from halp.evaluation.evaluate_encoder import count_overlap, pretraining_clips
-from halp.evaluation.evaluate_run import evaluate_run, saved_results
+from halp.evaluation.evaluate_run import evaluate_run, saved_results, verdict
 from halp.reports.run_report import report_runs
 from halp.reports.tables import accuracy_table, overlap_note
 from halp.training import Run, load_recipe, pretrain
@@ -107,9 +107,10 @@ def test_an_evaluation_on_the_runs_own_split_may_say_not_trained_on(
     store: Store, tmp_path: Path, tiny: tuple[str, ...]
 ) -> None:
     run = pretrain(load_recipe("small", (*tiny, "epochs=1")), store, tmp_path / "run", progress=False)
-    evaluate_run(run, store, **KNN)
+    sentence = verdict(evaluate_run(run, store, name="run", **KNN))
     page = report_runs({"run": run}, None).html()
     assert CLAIM in page
+    assert sentence
+    assert f"{sentence}." in page
     for row in ("raw coordinates", "halp-base"):
         assert row in page, "the row that the evaluation printed is in the report"
-    assert "are level (" in page or "keep " in page

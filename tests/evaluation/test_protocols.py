@@ -249,8 +249,7 @@ def test_transfer_maps_another_layout_by_joint_name(store: Store, tmp_path: Path
     # the joints of another layout, turned and centred by the same ones
     small = replace(get_topology("kinect-v1"), name="part", centre="spine", up=("hip_center", "spine"))
     keep = [store.topology.index(joint) for joint in small.joints if joint in store.topology.joints]
-    if len(keep) < len(small):
-        pytest.skip("the layouts share too few joints")
+    assert len(keep) == len(small)
     encoder = PretrainedEncoder(
         build_encoder(EncoderSettings(hidden=8, layers=1), small, 2),
         small,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from explorer.conftest import Explorer
-from explorer.test_page import WHERE, look_at, until, visit
+from explorer.test_page import WHERE, drawn, look_at, pause, until, visit
 
 from halp.cli import main
 from halp.data.clip import Clip
@@ -261,13 +261,13 @@ def test_labels_are_exported_to_boris_and_elan(windows: Explorer, tmp_path: Path
 def test_trail_speed_point_of_view_and_steps_have_keys_and_buttons(browser: Any, explorer: Explorer) -> None:
     with visit(browser, explorer) as page:
         look_at(page, 3)
-        page.keyboard.press("Space")
+        pause(page)
         page.keyboard.press("]")
         assert page.input_value("select[aria-label=speed]") == "1.5"
         for _ in range(20):
             page.keyboard.press("ArrowRight")
         picture = "document.querySelector('.player canvas').toDataURL()"
-        page.wait_for_timeout(200)
+        drawn(page)
         plain = page.evaluate(picture)
         page.keyboard.press("t")
         until(page, f"plain => {picture} !== plain", plain)

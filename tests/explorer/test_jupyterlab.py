@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 from halp.data.store import Store
 
@@ -38,9 +38,7 @@ def lab(store: Store, package: Path, tmp_path: Path) -> Iterator[str]:
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     (tmp_path / "movements.ipynb").write_text(json.dumps(notebook))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}"]
     command += [f"--ServerApp.root_dir={tmp_path}", "--IdentityProvider.token=word", "--LabApp.news_url=None"]
     own = {name: str(tmp_path / "jupyter" / name) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR")}
@@ -50,7 +48,7 @@ def lab(store: Store, package: Path, tmp_path: Path) -> Iterator[str]:
             command, env={**os.environ, **own}, stdout=log, stderr=log, start_new_session=True
         )
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while True:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token=word", timeout=5).read()
@@ -62,7 +60,7 @@ def lab(store: Store, package: Path, tmp_path: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/lab/tree/movements.ipynb?token=word"
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
+        process.wait(timeout=300)
 
 
 @pytest.mark.slow

@@ -61,6 +61,18 @@ def until(page: Any, expression: str, value: Any = None) -> None:
         page.wait_for_timeout(50)
 
 
+def drawn(page: Any) -> None:
+    """Wait until the page has drawn what it knows."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def pause(page: Any) -> None:
+    """Stop the player and wait for its last frame."""
+    page.keyboard.press("Space")
+    page.wait_for_selector("button[aria-label='play (space)']")
+    drawn(page)
+
+
 def look_at(page: Any, row: int) -> None:
     """Click a point of the map and wait for its player."""
     page.mouse.click(*page.evaluate(WHERE, row))
@@ -77,8 +89,7 @@ def test_map_hover_player_and_search(browser: Any, explorer: Explorer) -> None:
         before = page.get_attribute(".hover-card canvas", "data-frame")
         until(page, "before => document.querySelector('.hover-card canvas').dataset.frame !== before", before)
         look_at(page, row)
-        page.keyboard.press("Space")
-        page.wait_for_timeout(400)
+        pause(page)
         frame = int(page.get_attribute(".player canvas", "data-frame"))
         page.keyboard.press("ArrowRight")
         until(
@@ -270,9 +281,8 @@ def test_a_name_typed_a_moment_ago_is_the_label_of_its_group(
 def test_arrow_keys_step_through_frames_after_a_click_on_the_map(browser: Any, explorer: Explorer) -> None:
     with visit(browser, explorer) as page:
         look_at(page, 7)
-        page.keyboard.press("Space")
+        pause(page)
         row = page.evaluate("halpMap.marks.focus")
-        page.wait_for_timeout(300)
         frame = int(page.get_attribute(".player canvas", "data-frame"))
         page.keyboard.press("ArrowRight")
         until(

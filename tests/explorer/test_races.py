@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from explorer.conftest import Explorer
-from explorer.test_page import WHERE, look_at, until, visit
+from explorer.test_page import WHERE, drawn, look_at, until, visit
 
 LABELS = "() => [...document.querySelectorAll('.chip')].map((one) => one.firstChild.nextSibling.textContent)"
 
@@ -44,7 +44,9 @@ class Held:
         self.open = True
         for route, answer in self.waiting:
             route.fulfill(response=answer)
+            route.request.response().finished()
         self.page.unroute(self.pattern)
+        drawn(self.page)  # with these answers
 
 
 def until_true(page: Any, condition: Callable[[], Any], seconds: float = 60) -> None:
@@ -103,7 +105,6 @@ def test_an_older_state_does_not_take_a_new_class_away(browser: Any, fresh: Expl
         page.keyboard.press("Enter")
         settled(page)
         held.release()
-        page.wait_for_timeout(200)
         assert page.evaluate(LABELS) == ["one", "two"]
         page.keyboard.press("1")
         page.keyboard.press("2")
@@ -124,6 +125,7 @@ def test_keys_typed_ahead_of_the_answers_label_one_movement_each(
             for key in "1212121":
                 page.keyboard.press(key)
                 page.wait_for_timeout(pause)
+            drawn(page)
             dots = page.locator(".chosen .mini-name .dot").count()
             assert dots >= 7  # shown at once
         settled(page)
@@ -210,7 +212,6 @@ def test_a_late_timeline_neither_replaces_another_nor_takes_its_span(browser: An
         page.mouse.move(line["x"] + line["width"] * 0.6, line["y"] + 31, steps=4)
         page.mouse.up()
         held.release()
-        page.wait_for_timeout(200)
         assert page.evaluate("halpLine.facts.recording") == second
         page.keyboard.press("1")
         settled(page)
@@ -311,7 +312,7 @@ def test_what_was_under_way_when_the_server_died_is_told(browser: Any, fresh: Ex
         page.fill(".panel input[name=label]", "in flight")
         os.kill(fresh.process.pid, signal.SIGSTOP)
         page.keyboard.press("Enter")
-        page.wait_for_timeout(200)
+        until(page, "() => halpActs.value.length === 1")
         fresh.stop(signal.SIGKILL)
         page.wait_for_selector(".gone:has-text('Not kept yet')")
         assert "in flight" in page.locator(".gone").inner_text()

@@ -153,46 +153,46 @@ def test_onnx_equals_the_library_for_several_encoders(
         check_onnx(encoder, session, store.topology)
 
 
+# every layout, and every classifier with both encoders: a classifier sees vectors and no layout
 LAYOUTS = [
-    ("halp-base", "body-16"),
-    ("halp-base", "kinect-v2"),
-    ("halp-base", "mediapipe-33"),
-    ("halp-view", "coco-17"),
-    ("halp-view", "mediapipe-33-2d"),
+    ("halp-base", "body-16", "knn"),
+    ("halp-base", "kinect-v2", "prototypes"),
+    ("halp-base", "mediapipe-33", "linear"),
+    ("halp-view", "coco-17", "prototypes"),
+    ("halp-view", "mediapipe-33-2d", "knn"),
+    ("halp-view", "openpose-25", "linear"),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "layout"), LAYOUTS)
+@pytest.mark.parametrize(("name", "layout", "kind"), LAYOUTS)
 def test_one_file_prepares_encodes_and_classifies_as_the_library(
-    name: str, layout: str, tmp_path: Path
+    name: str, layout: str, kind: str, tmp_path: Path
 ) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     topology = get_topology(layout)
     clips, labels = moving_clips(topology, 24), np.arange(24) % 3
     source = halp.open_source(clips, topology=layout).with_labels(labels, ["a", "b", "c"], np.arange(24) // 3)
-    for kind in ("linear", "knn", "prototypes"):
-        model = halp.classify_fit(name, source, kind=kind, rejection_rate=0.2, progress=False)
-        assert model.can_reject
-        made = export(model, tmp_path / kind, onnx=True, topology=layout)
-        assert (made / "model.onnx").stat().st_size < 15e6
-        session = onnxruntime.InferenceSession(str(made / "model.onnx"), providers=["CPUExecutionProvider"])
-        facts = session.get_modelmeta().custom_metadata_map
-        assert json.loads(facts["classes"]) == ["a", "b", "c"]
-        assert (facts["topology"], json.loads(facts["joints"])) == (layout, list(topology.joints))
-        answered = 0
-        for clip in [*clips[:6], *moving_clips(topology, 12, seed=1, damaged=True)]:
-            probabilities, rejected = session.run(None, {"points": clip[None]})
-            (answer,) = halp.classify_predict(model, clip, topology=layout, cache=False, progress=False)
-            wanted = model.classifier.predict(
-                halp.embed(model.encoder, clip, topology=layout, progress=False)
-            )
-            np.testing.assert_allclose(probabilities, wanted.probabilities, atol=1e-4)
-            assert bool(rejected[0]) is (answer.more["best"] is None or answer.more["rejected"])
-            if answer.more["best"] is not None:
-                answered += 1
-                assert answer.more["best"] == ["a", "b", "c"][int(probabilities[0].argmax())]
-        assert 10 < answered < 18  # some clips have nobody in them
+    model = halp.classify_fit(name, source, kind=kind, rejection_rate=0.2, progress=False)
+    assert model.can_reject
+    made = export(model, tmp_path / kind, onnx=True, topology=layout)
+    assert (made / "model.onnx").stat().st_size < 15e6
+    session = onnxruntime.InferenceSession(str(made / "model.onnx"), providers=["CPUExecutionProvider"])
+    facts = session.get_modelmeta().custom_metadata_map
+    assert json.loads(facts["classes"]) == ["a", "b", "c"]
+    assert (facts["topology"], json.loads(facts["joints"])) == (layout, list(topology.joints))
+    tried = [*clips[:6], *moving_clips(topology, 12, seed=1, damaged=True)]
+    answers = halp.classify_predict(model, tried, topology=layout, cache=False, progress=False)
+    wanted = model.classifier.predict(halp.embed(model.encoder, tried, topology=layout, progress=False))
+    answered = 0
+    for clip, answer, expected in zip(tried, answers, wanted.probabilities, strict=True):
+        probabilities, rejected = session.run(None, {"points": clip[None]})
+        np.testing.assert_allclose(probabilities[0], expected, atol=1e-4)
+        assert bool(rejected[0]) is (answer.more["best"] is None or answer.more["rejected"])
+        if answer.more["best"] is not None:
+            answered += 1
+            assert answer.more["best"] == ["a", "b", "c"][int(probabilities[0].argmax())]
+    assert 10 < answered < 18  # some clips have nobody in them
 
 
 def test_a_step_that_no_file_can_hold_is_refused_by_name(store: Store, tmp_path: Path) -> None:

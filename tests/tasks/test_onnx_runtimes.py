@@ -18,6 +18,7 @@ import halp
 from halp.skeleton import get_topology
 from halp.tasks.model_folder import Model
 
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 pytestmark = pytest.mark.slow
 CLASSES = ("a", "b", "c")
 LAYOUTS = {
@@ -56,21 +57,17 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=list(LAYOUTS))
-def answered(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Model, str]:
-    """A folder with a model file and clips, the model, and the layout."""
-    layout, encoder = request.param, LAYOUTS[request.param]
+def exported(layout: str, folder: Path) -> tuple[Path, Model]:
+    """A folder with a model file and clips, and the model."""
     topology = get_topology(layout)
     source = halp.open_source(moving_clips(topology, 24), topology=layout)
     source = source.with_labels(np.arange(24) % 3, list(CLASSES), np.arange(24) // 3)
-    model = halp.classify_fit(encoder, source, kind="linear", rejection_rate=0.2, progress=False)
-    folder = halp.export(model, tmp_path_factory.mktemp(layout) / "model", onnx=True, topology=layout)
+    model = halp.classify_fit(LAYOUTS[layout], source, kind="linear", rejection_rate=0.2, progress=False)
+    folder = halp.export(model, folder / "model", onnx=True, topology=layout)
     clips = [clip[None] for clip in moving_clips(topology, COUNT, seed=1, damaged=True)]
     (folder / "points.bin").write_bytes(b"".join(clip.tobytes() for clip in clips))
     (folder / "cases.json").write_text(json.dumps([clip.shape for clip in clips]))
-    return folder, model, layout
+    return folder, model
 
 
 def clips_of(folder: Path) -> list[np.ndarray]:
@@ -82,28 +79,30 @@ def clips_of(folder: Path) -> list[np.ndarray]:
     return clips
 
 
-@pytest.mark.parametrize("runtime", ["python", "node", "web"])
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_every_runtime_gives_the_answers_of_the_library(
-    answered: tuple[Path, Model, str], runtime: str, request: pytest.FixtureRequest
-) -> None:
-    folder, model, layout = answered
-    clips = clips_of(folder)
+def answers_of(runtime: str, folder: Path, modules: Path) -> list[dict[str, list]]:
+    """Probabilities and rejections of every clip of a folder."""
     if runtime == "python":
-        onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
         session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
-        found = [session.run(None, {"points": clip}) for clip in clips]
-        answers = [{"probabilities": one[0].ravel().tolist(), "rejected": one[1].tolist()} for one in found]
-    else:
-        script = Path(__file__).with_name("run_onnx.mjs")
-        command = ["node", str(script), runtime, str(request.getfixturevalue("modules")), str(folder)]
-        subprocess.run(command, check=True, timeout=300)
-        answers = json.loads((folder / "answers.json").read_text())
-    vectors = halp.embed(model.encoder, [clip[0] for clip in clips], topology=layout, progress=False)
-    wanted = model.classifier.predict(vectors)
-    probabilities = np.array([answer["probabilities"] for answer in answers])
-    np.testing.assert_allclose(probabilities, wanted.probabilities, atol=1e-4)
-    somebody = vectors.any(1)
-    assert (probabilities.argmax(1) == wanted.best)[somebody].all()
-    assert [answer["rejected"][0] for answer in answers] == (wanted.rejected | ~somebody).tolist()
+        found = [session.run(None, {"points": clip}) for clip in clips_of(folder)]
+        return [{"probabilities": one[0].ravel().tolist(), "rejected": one[1].tolist()} for one in found]
+    script = Path(__file__).with_name("run_onnx.mjs")
+    subprocess.run(["node", str(script), runtime, str(modules), str(folder)], check=True, timeout=300)
+    return json.loads((folder / "answers.json").read_text())
+
+
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_every_runtime_gives_the_answers_of_the_library(layout: str, modules: Path, tmp_path: Path) -> None:
+    """All runtimes in one test: a model is fitted and exported once."""
+    folder, model = exported(layout, tmp_path)
+    clips = [clip[0] for clip in clips_of(folder)]
+    vectors = halp.embed(model.encoder, clips, topology=layout, progress=False)
+    wanted, somebody = model.classifier.predict(vectors), vectors.any(1)
     assert 0 < somebody.sum() < len(somebody)
+    for runtime in ("python", "node", "web"):
+        answers = answers_of(runtime, folder, modules)
+        probabilities = np.array([answer["probabilities"] for answer in answers])
+        np.testing.assert_allclose(probabilities, wanted.probabilities, atol=1e-4, err_msg=runtime)
+        assert (probabilities.argmax(1) == wanted.best)[somebody].all(), runtime
+        rejected = [answer["rejected"][0] for answer in answers]
+        assert rejected == (wanted.rejected | ~somebody).tolist(), runtime

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -370,12 +371,14 @@ def test_pages_run_in_a_browser_and_a_click_on_the_timeline_seeks(
         page.goto(path.as_uri())
         page.wait_for_selector(".halp-player canvas[data-frame]")
         if name == "segment":
-            box = page.locator(".halp-timeline canvas").first.bounding_box()
-            page.mouse.click(box["x"] + box["width"] * 0.75, box["y"] + 40)
-            frame = int(0.75 * int(few.lengths[0]))
-            page.wait_for_selector(
-                ",".join(f".halp-player canvas[data-frame='{frame + i}']" for i in (-1, 0, 1))
-            )
+            frame, deadline = int(0.75 * int(few.lengths[0])), time.monotonic() + 300
+            there = ",".join(f".halp-player canvas[data-frame='{frame + i}']" for i in (-1, 0, 1))
+            while page.locator(there).count() == 0:  # the timeline listens some frames after it is drawn
+                assert time.monotonic() < deadline
+                box = page.locator(".halp-timeline canvas").first.bounding_box()
+                page.mouse.click(box["x"] + box["width"] * 0.75, box["y"] + 40)
+                page.wait_for_timeout(50)
+            assert page.locator("button[aria-label='play (space)']").count() == 1, "it stands there"
             assert re.match(r"[\d.]+ s: ", page.locator(".halp-timeline .says").first.inner_text())
         assert page.evaluate("document.documentElement.dataset.error ?? null") is None, name
         page.close()

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from os import environ
@@ -34,6 +34,7 @@ POSE_MODEL = Path(environ.get("HALP_POSE_MODEL") or kept_pose_model())  # before
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
+@cache
 def fit(encoder: str) -> Model:
     topology = get_topology(MODELS[encoder])
     source = halp.open_source(moving_clips(topology, 24), topology=topology)
@@ -56,8 +57,8 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def libraries(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The libraries of a page that was exported with npm."""
+def whole_page(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page that was exported with npm."""
     folder = tmp_path_factory.mktemp("libraries")
     (folder / "own.task").write_bytes(b"weights")
     with pytest.MonkeyPatch.context() as patch:
@@ -66,15 +67,15 @@ def libraries(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (page / "lib").is_dir():
         pytest.skip("npm cannot install the libraries of the page")
     assert not (page / "node_modules").exists()
-    return page / "lib"
+    return page
 
 
-def export(model: Model, folder: Path, libraries: Path) -> Path:
+def export(model: Model, folder: Path, whole_page: Path) -> Path:
     """A page with libraries that are there already."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder.parent))  # without npm
         page = halp.export(model, folder, web=True)
-    shutil.copytree(libraries, page / "lib")
+    shutil.copytree(whole_page / "lib", page / "lib")
     return page
 
 
@@ -138,15 +139,18 @@ def nulls(points: np.ndarray) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", list(MODELS))
 def test_key_points_get_the_answers_of_the_library(
-    encoder: str, browser: Any, tmp_path: Path, libraries: Path, weights: Path
+    encoder: str, browser: Any, tmp_path: Path, whole_page: Path, weights: Path
 ) -> None:
     model = fit(encoder)
     layout = MODELS[encoder]
     clips = moving_clips(get_topology(layout), 12, seed=1, damaged=True)
     somebody = 0
-    with visit(browser, export(model, tmp_path / "page", libraries)) as page:
-        for clip in clips:
-            (wanted,) = halp.classify_predict(model, [clip], topology=layout, progress=False).to_json()
+    folder = whole_page if encoder == "halp-base" else export(model, tmp_path / "page", whole_page)
+    answers = halp.classify_predict(model, clips, topology=layout, progress=False).to_json()
+    vectors = halp.embed(model.encoder, clips, topology=layout, progress=False)
+    probabilities = model.classifier.predict(vectors).probabilities
+    with visit(browser, folder) as page:
+        for clip, wanted, row in zip(clips, answers, probabilities, strict=True):
             found = page.evaluate(PREDICT, {"points": nulls(clip.ravel()), "shape": [1, *clip.shape]})
             if wanted["best"] is None:
                 continue
@@ -154,22 +158,20 @@ def test_key_points_get_the_answers_of_the_library(
             assert found["best"] == wanted["best"]
             assert found["rejected"] is wanted["rejected"]
             assert found["probability"] == pytest.approx(wanted["probability"], abs=1e-4)
-            vector = halp.embed(model.encoder, [clip], topology=layout, progress=False)
-            probabilities = model.classifier.predict(vector).probabilities[0]
-            assert found["probabilities"] == pytest.approx(probabilities.tolist(), abs=1e-4)
+            assert found["probabilities"] == pytest.approx(row.tolist(), abs=1e-4)
     assert 0 < somebody < len(clips)
 
 
 @pytest.mark.slow
 def test_frames_get_the_answers_of_live_recognition_and_uneven_ones_are_made_even(
-    browser: Any, model: Model, tmp_path: Path, libraries: Path, weights: Path
+    browser: Any, model: Model, whole_page: Path
 ) -> None:
     clip = np.concatenate([clip[:20, :1] for clip in moving_clips(get_topology("mediapipe-33"), 4)])
     clip[50:75] = np.nan
     live = halp.LiveRecognition(model, fps=20, window=1.0, stride=0.5, topology="mediapipe-33")
     wanted = [one for frame in np.nan_to_num(clip) if (one := live.push(frame)) is not None]
     times, asked = np.arange(len(clip)) / 20, {"window": 1.0, "stride": 0.5}
-    with visit(browser, export(model, tmp_path / "page", libraries)) as page:
+    with visit(browser, whole_page) as page:
         frames = nulls(clip.reshape(len(clip), 1, -1))
         found = page.evaluate(PUSH, {"frames": frames, "times": times.tolist(), **asked})
         # an even stream of a straight movement, seen at uneven moments
@@ -220,11 +222,11 @@ def as_camera(film: Path, path: Path) -> Path:
 )
 @pytest.mark.skipif(not POSE_MODEL.is_file(), reason="no pose model: halp pose-model")
 def test_people_before_the_camera_are_recognised_and_nothing_leaves_the_page(
-    browser: Any, model: Model, tmp_path: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Any, model: Model, tmp_path: Path, whole_page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HALP_POSE_MODEL", str(POSE_MODEL))
     camera = as_camera(demo_film(), tmp_path / "camera.mjpeg")
-    folder = export(model, tmp_path / "page", libraries)
+    folder = export(model, tmp_path / "page", whole_page)
     options = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
     options += ["--disable-background-networking", f"--use-file-for-fake-video-capture={camera}"]
     options += ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]

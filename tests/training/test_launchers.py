@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import forked
 import pytest
 import torch
+from ports import free_port
 
 from halp.data.store import Store
 from halp.training import load_recipe, open_run, pretrain
@@ -36,12 +36,6 @@ def slowly(*given):
 loop.Trainer._train_step = slowly
 main(sys.argv[1:])
 """
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def arguments(store: Store, run: Path, settings: tuple[str, ...]) -> list[str]:
