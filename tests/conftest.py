@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -81,6 +81,17 @@ def chromium() -> str | None:
     )
 
 
+def _patient(opens: Callable[..., Any]) -> Callable[..., Any]:
+    """What is opened waits as long as a busy machine needs."""
+
+    def patient(**options: Any) -> Any:
+        made = opens(**options)
+        made.set_default_timeout(180_000)
+        return made
+
+    return patient
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     api = pytest.importorskip(
@@ -99,6 +110,8 @@ def browser() -> Iterator[Any]:
     ]
     with api.sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=path, args=options)
+        opened.new_page = _patient(opened.new_page)
+        opened.new_context = _patient(opened.new_context)
         yield opened
         opened.close()
 

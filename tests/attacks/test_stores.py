@@ -117,7 +117,7 @@ def test_every_changed_field_gives_a_store_or_one_sentence(
         refused += bool(use(path))
         for file in ("store.json", name):
             shutil.copyfile(whole / file, path / file)
-    assert (refused > 10) is (name != "manifest.json"), refused
+    assert refused >= (3 if name == "manifest.json" else 40), refused
 
 
 def forge(path: Path) -> None:

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "page"
 def test_built_page_is_what_its_source_gives(tmp_path: Path) -> None:
     if shutil.which("node") is None or not (PAGE / "node_modules" / "esbuild").is_dir():
         pytest.skip("the page is built with node; `npm ci` in page/ brings what it needs")
-    subprocess.run(["node", "build.mjs", str(tmp_path)], cwd=PAGE, check=True, timeout=120)
+    subprocess.run(["node", "build.mjs", str(tmp_path)], cwd=PAGE, check=True, timeout=300)
     built = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     figures = {name: read_asset(name).encode() for name in ("figures.js", "figures.css")}
     assert built == {**{name: asset(name) for name in (*ASSETS, "widget.js", "LICENSES.txt")}, **figures}

@@ -32,9 +32,7 @@ def test_camera_without_weights_says_how_to_fetch_them(browser: Any, explorer: E
     page.wait_for_selector("html[data-ready=true]")
     page.click("#tab-camera")
     page.click("text=Start the camera")  # Chromium shows a picture of its own making
-    assert "fetch them once with `halp pose-model`" in page.locator(".panel .error").inner_text(
-        timeout=60_000
-    )
+    assert "fetch them once with `halp pose-model`" in page.locator(".panel .error").inner_text()
     context.close()
 
 

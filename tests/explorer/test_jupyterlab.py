@@ -68,7 +68,6 @@ def test_page_in_a_cell_of_jupyterlab_plays_and_labels(
     browser: Any, lab: str, store: Store, tmp_path: Path
 ) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(120_000)
     page.goto(lab)
     page.locator(".jp-Notebook .jp-CodeCell").first.click()
     page.wait_for_selector("text=/Python 3 .*Idle/i")

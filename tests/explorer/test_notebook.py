@@ -71,7 +71,7 @@ def test_page_in_a_cell_shows_the_map_and_keeps_labels(
     page.expose_function("toKernel", kernel(widget))
     page.evaluate(HOST, [widget._esm, {"page": widget.page, "height": widget.height}])
     frame = page.frame_locator("iframe")
-    frame.locator("html[data-ready=true]").wait_for(timeout=60_000)
+    frame.locator("html[data-ready=true]").wait_for()
     assert page.frames[1].evaluate("halpMap.count") == len(store)
     frame.get_by_role("combobox", name="find").fill(store.names[0])
     frame.locator("#find-list li").first.click()

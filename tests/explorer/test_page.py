@@ -38,7 +38,6 @@ def visit(
     explorer.wait(lambda state: state["group"])
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     page = context.new_page()
-    page.set_default_timeout(60_000)
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -55,7 +54,7 @@ def until(page: Any, expression: str, value: Any = None) -> None:
     """Wait for an expression of the page; the page's own rules forbid to send it there as a text to evaluate
     again.
     """
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not page.evaluate(expression, value):
         assert time.monotonic() < end, expression
         page.wait_for_timeout(50)
@@ -356,10 +355,10 @@ def test_a_static_folder_opens_from_disk(browser: Any, store: Store, package: Pa
     )
     command = [sys.executable, "-m", "halp", "explore", str(store.path), "--encoder", str(package)]
     subprocess.run(
-        [*command, "--labels", str(labels), "--static", str(tmp_path / "shown")], check=True, timeout=240
+        [*command, "--labels", str(labels), "--static", str(tmp_path / "shown")], check=True, timeout=300
     )
     again = subprocess.run(
-        [*command, "--static", str(tmp_path / "shown")], capture_output=True, text=True, timeout=240
+        [*command, "--static", str(tmp_path / "shown")], capture_output=True, text=True, timeout=300
     )
     assert again.returncode == 2
     assert "exists already" in again.stderr

@@ -93,4 +93,4 @@ threads = [threading.Thread(target=work) for _ in range(8)]
 [one.join() for one in threads]
 assert not wrong, wrong
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

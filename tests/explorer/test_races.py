@@ -49,7 +49,7 @@ class Held:
         drawn(self.page)  # with these answers
 
 
-def until_true(page: Any, condition: Callable[[], Any], seconds: float = 60) -> None:
+def until_true(page: Any, condition: Callable[[], Any], seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -20,7 +20,7 @@ from halp.data.store import Store
 def send_raw(explorer: Explorer, head: str) -> bytes:
     """The status of a request as it is written here, host, token and type added."""
     host = explorer.base.removeprefix("http://")
-    with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=120) as line:
+    with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=300) as line:
         rest = f"Host: {host}\r\nX-Halp-Token: {explorer.token}\r\nContent-Type: application/json\r\n\r\n"
         line.sendall((head + rest).encode())
         return line.recv(65536).split()[1]
@@ -86,7 +86,7 @@ def test_a_body_in_chunks_cannot_grow_without_end(explorer: Explorer) -> None:
     host = explorer.base.removeprefix("http://")
     head = f"POST /api/search HTTP/1.1\r\nHost: {host}\r\nX-Halp-Token: {explorer.token}\r\n"
     head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=120) as line:
+    with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=300) as line:
         line.sendall(head.encode())
         block = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
         try:
@@ -103,7 +103,7 @@ def test_slow_clients_are_let_go(explorer: Explorer) -> None:
     host = explorer.base.removeprefix("http://")
     body = f"POST /api/search HTTP/1.1\r\nHost: {host}\r\nX-Halp-Token: {explorer.token}\r\n"
     body += "Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
-    lines = [socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=120) for _ in range(3)]
+    lines = [socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=300) for _ in range(3)]
     for line, start in zip(lines, ("", "GET /api/pu", body)):
         line.sendall(start.encode())
     for line in lines:
@@ -118,7 +118,7 @@ def test_many_fields_in_an_address_are_refused(explorer: Explorer) -> None:
 
 def test_the_head_of_a_second_request_has_to_arrive_in_time(explorer: Explorer) -> None:
     host = explorer.base.removeprefix("http://")
-    with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=120) as line:
+    with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=300) as line:
         line.sendall(
             f"GET /api/pulse HTTP/1.1\r\nHost: {host}\r\nX-Halp-Token: {explorer.token}\r\n\r\n".encode()
         )
@@ -241,7 +241,7 @@ def test_what_cannot_be_opened_is_said_in_one_sentence(
         "--labels",
         str(tmp_path / "x.csv"),
     ]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert ended.returncode == 2
     assert text in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -104,7 +104,6 @@ def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
 def visit(browser: Any, folder: Path) -> Iterator[Any]:
     with serving(folder) as (address, _):
         page = browser.new_page()
-        page.set_default_timeout(180_000)
         page.goto(address)
         page.wait_for_selector("html[data-ready=true]")
         yield page

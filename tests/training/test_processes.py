@@ -81,7 +81,7 @@ assert int(norm.num_batches_tracked) == 1
 def test_normalisation_and_gathering_give_the_gradients_of_one_process(tmp_path: Path, ranks: int) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
     done = subprocess.run(
-        [*launched(ranks), str(tmp_path / "probe.py")], capture_output=True, text=True, timeout=120
+        [*launched(ranks), str(tmp_path / "probe.py")], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
 
@@ -102,7 +102,7 @@ def test_processes_together_equal_one(
     (tmp_path / "train.py").write_text(TRAIN)
     given = [str(store.path), str(tmp_path / "many"), *settings]
     done = subprocess.run(
-        [*launched(ranks), str(tmp_path / "train.py"), *given], capture_output=True, text=True, timeout=120
+        [*launched(ranks), str(tmp_path / "train.py"), *given], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     many = open_run(tmp_path / "many")

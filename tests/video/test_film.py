@@ -247,7 +247,6 @@ def test_the_film_of_a_page_stands_and_plays_where_the_skeleton_does(
     file = tmp_path / "page.html"
     main(["segment", "halp-base", str(film), "--groups", "1", "--window", "0.3", "--html", str(file)])
     page = browser.new_page()
-    page.set_default_timeout(60_000)
     page.goto(file.as_uri())
     until(page, "() => document.querySelector('video.film')?.duration > 0")
     last = int(page.locator(".controls output").first.inner_text().split("/")[1]) - 1
