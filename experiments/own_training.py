@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 from experiments.few_labels import PlainProbe
 from experiments.files import save_results
 from experiments.training_pays import Task, open_stores, open_tasks
+from experiments.transfer import LAYOUTS
 from halp.data.splits import Split
 from halp.evaluation.analysis.hierarchical import hierarchical_interval
 from halp.evaluation.protocols.knn import knn_predict
@@ -105,6 +106,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
+    LAYOUTS["body-16"] = ("body-16", tuple(load_encoder("halp-base").normalisation))  # gaps filled
     stores = open_stores(options.out, options.ntu)
     tasks = {task.name: task for task in open_tasks(stores, False)}
     plan = [(name, None, seeds) for name, seeds in SETS.items()]
