@@ -13,6 +13,7 @@ measures what they cost clean queries; writes `results/survives_copies.json`.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -136,6 +137,18 @@ def accuracy(encoder: Any, gallery: Array, queries: Array, labels: Array, wanted
     return round(100 * float((guess == wanted).mean()), 2)
 
 
+def survived(encoder: Any, frames: Sequence[Array], task: Any, flat: bool) -> dict[str, float]:
+    """Accuracy of test clips after every damage, with a clean gallery."""
+    how: dict[str, Any] = {"topology": "kinect-v1-2d" if flat else "kinect-v1", "progress": False}
+    train, test = task.parts[0]
+    gallery = embed(encoder, damaged([frames[row] for row in train], DAMAGES["clean"], flat), **how)
+    found = {}
+    for label, damage in DAMAGES.items():
+        queries = embed(encoder, damaged([frames[row] for row in test], damage, flat), **how)
+        found[label] = accuracy(encoder, gallery, queries, task.labels[train], task.labels[test])
+    return found
+
+
 def markdown(result: dict[str, Any]) -> str:
     """A table per number of dimensions: damages × encoders, mean of the sets."""
     lines = ["# What the encoders survive", "", "kNN, top-1 in per cent, mean of the four sets.", ""]
@@ -205,7 +218,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--training", action="store_true", help="the first fold of the training parts only")
     parser.add_argument("--copies", action="store_true", help="on these folds, a gallery with damaged copies")
-    parser.add_argument("--out", type=Path, default=Path("runs/survives"), help="where stores go")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/survives"), help="where stores and what was measured go"
+    )
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     console = Console(stderr=True)
@@ -219,19 +234,15 @@ def main(arguments: Sequence[str]) -> int:
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name in SETS:
         frames, task = recorded(name), tasks[name]
-        train, test = task.parts[0]
         for flat in (False, True):
-            topology = "kinect-v1-2d" if flat else "kinect-v1"
             for method, encoder in readers(flat).items():
-                how: dict[str, Any] = {"topology": topology, "progress": False}
-                gallery = embed(
-                    encoder, damaged([frames[row] for row in train], DAMAGES["clean"], flat), **how
-                )
-                for label, damage in DAMAGES.items():
-                    queries = embed(encoder, damaged([frames[row] for row in test], damage, flat), **how)
-                    score = accuracy(encoder, gallery, queries, task.labels[train], task.labels[test])
+                path = options.out / f"{name}-{method}{'-fold' * options.training}.json".replace(" ", "_")
+                if not path.exists():
+                    path.write_text(json.dumps(survived(encoder, frames, task, flat)), encoding="utf-8")
+                row = json.loads(path.read_text(encoding="utf-8"))
+                for label, score in row.items():
                     found.setdefault(method, {}).setdefault(label, {})[name] = score
-                console.print(name, method, {label: row[name] for label, row in found[method].items()})
+                console.print(name, method, row)
     mean = {
         method: {label: round(float(np.mean(list(row.values()))), 2) for label, row in rows.items()}
         for method, rows in found.items()
