@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,15 @@ def with_copies(encoder: Any, gallery: Clips, queries: Clips, flat: bool, **how:
     return found
 
 
-def try_copies(tasks: dict[str, Any], console: Console) -> int:
+def kept(path: Path, make: Callable[[], Any]) -> Any:
+    """What a file holds, made once."""
+    path = path.with_name(path.name.replace(" ", "_"))
+    if not path.exists():
+        path.write_text(json.dumps(make()), encoding="utf-8")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def try_copies(tasks: dict[str, Any], out: Path, console: Console) -> int:
     """The remedy, for both encoders and raw coordinates."""
     found: dict[str, dict[str, Any]] = {}
     for name, task in tasks.items():
@@ -195,7 +204,8 @@ def try_copies(tasks: dict[str, Any], console: Console) -> int:
                         "progress": False,
                     }
                     parts = [([frames[row] for row in rows], task.labels[rows]) for rows in (train, test)]
-                    found.setdefault(method, {})[name] = with_copies(encoder, *parts, flat, **how)
+                    make = partial(with_copies, encoder, *parts, flat, **how)
+                    found.setdefault(method, {})[name] = kept(out / f"copies-{name}-{method}.json", make)
                     console.print(name, method, found[method][name])
     data = {"command": "python -m experiments.survives --copies", "versions": versions(), "sets": found}
     save_results("survives_copies", data)
@@ -230,16 +240,14 @@ def main(arguments: Sequence[str]) -> int:
         for task in open_tasks(open_stores(options.out, None), options.training or options.copies)
     }
     if options.copies:
-        return try_copies(tasks, console)
+        return try_copies(tasks, options.out, console)
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name in SETS:
         frames, task = recorded(name), tasks[name]
         for flat in (False, True):
             for method, encoder in readers(flat).items():
-                path = options.out / f"{name}-{method}{'-fold' * options.training}.json".replace(" ", "_")
-                if not path.exists():
-                    path.write_text(json.dumps(survived(encoder, frames, task, flat)), encoding="utf-8")
-                row = json.loads(path.read_text(encoding="utf-8"))
+                path = options.out / f"{name}-{method}{'-fold' * options.training}.json"
+                row = kept(path, partial(survived, encoder, frames, task, flat))
                 for label, score in row.items():
                     found.setdefault(method, {}).setdefault(label, {})[name] = score
                 console.print(name, method, row)
