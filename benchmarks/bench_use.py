@@ -20,8 +20,8 @@ from halp.data.store import Store
 from halp.data.synthetic import make_synthetic_store
 from halp.encoders import EncoderSettings
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
-from halp.features.embed import embed_blocks
-from halp.features.source import open_source
+from halp.features.encode import embed_blocks
+from halp.features.opening import open_source
 from halp.tasks.classify import fit
 from halp.tasks.index import recall_of, search_exactly
 from halp.tasks.index_update import update_index

@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.explore_pictures import FLAGS
 from halp.data.clip import Clip
-from halp.data.store import StoreWriter
+from halp.data.store_writer import StoreWriter
 from halp.skeleton import get_topology
 
 RESULT = Path(__file__).parent / "results" / "explore.json"
@@ -54,7 +54,7 @@ def measure(rows: int) -> dict[str, Any]:
     from halp.explorer.fewlabel import assess_labels, fit_labels
     from halp.explorer.server import make_app, make_server
     from halp.explorer.session import Session, Settings
-    from halp.features.source import open_source
+    from halp.features.opening import open_source
     from halp.features.table import FeatureTable
 
     folder = Path(tempfile.mkdtemp())

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from halp.data.clip import Clip
-from halp.data.store import StoreWriter, open_store
+from halp.data.store import open_store
+from halp.data.store_writer import StoreWriter
 from halp.data.synthetic import synthetic_clips
 from halp.data.synthetic_body import ACTIONS
 from halp.skeleton import get_topology

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from halp.data.normalise import normalise
 from halp.data.splits import Split
-from halp.data.store import StoreWriter
+from halp.data.store_writer import StoreWriter
 from halp.data.synthetic import synthetic_clips
 from halp.data.topology_file import find_topology
 from halp.skeleton import KINECT_V2, map_joints

@@ -37,7 +37,8 @@ from experiments.transfer import FOLDS, Task, open_tasks
 from halp.augment import ClipPool, centre_views
 from halp.core.errors import InputError
 from halp.data.clip import Clip
-from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store import Store, open_store
+from halp.data.store_writer import StoreWriter
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import RawCoordinates, embed

@@ -16,9 +16,10 @@ from pyarrow import parquet
 
 from halp.data.clip import Clip
 from halp.data.splits import Split, SplitRule
-from halp.data.store import JSON_FORMAT, Store, StoreWriter, open_store
+from halp.data.store import JSON_FORMAT, Store, open_store
 from halp.data.store_check import content_hash, header_hash
 from halp.data.store_index import INDEX, JSON_INDEX
+from halp.data.store_writer import StoreWriter
 from halp.skeleton import KINECT_V1, Topology
 
 NAME = "S001C002P003R002A013"

@@ -152,7 +152,7 @@ def test_missing_and_damaged_stores_are_refused(store: Store, tmp_path: Path) ->
 def test_wrong_topology_is_refused(trained: Path, tmp_path: Path) -> None:
     from halp.data.clip import Clip
     from halp.data.splits import Split
-    from halp.data.store import StoreWriter
+    from halp.data.store_writer import StoreWriter
     from halp.skeleton import get_topology
 
     topology = get_topology("coco-17")

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from halp.data.readers import list_formats
     from halp.data.reading import Reading
     from halp.data.spans import Event, Events
-    from halp.data.store import Store, StoreWriter, open_store
+    from halp.data.store import Store, open_store
+    from halp.data.store_writer import StoreWriter
     from halp.encoders import build_encoder, list_architectures
     from halp.encoders.pretrained import PretrainedEncoder
     from halp.evaluation import Result, evaluate, list_protocols
     from halp.explorer.notebook import explore
-    from halp.features.embed import embed, embed_table, prepare_for
+    from halp.features.embed import embed, embed_table
+    from halp.features.encode import prepare_for
     from halp.features.loading import load_encoder
-    from halp.features.source import Source, open_source
+    from halp.features.opening import open_source
+    from halp.features.source import Source
     from halp.features.table import FeatureTable
     from halp.hallucinate import HallucinatedPositives, halp_loss
     from halp.reports.run_report import report
@@ -65,7 +68,8 @@ if TYPE_CHECKING:
     from halp.training import convert, list_recipes, load_recipe, open_run, pretrain
 
 _HOMES = {
-    "halp.data.store": ("Store", "StoreWriter", "open_store"),
+    "halp.data.store": ("Store", "open_store"),
+    "halp.data.store_writer": ("StoreWriter",),
     "halp.core.packages": ("list_encoders",),
     "halp.encoders": ("build_encoder", "list_architectures"),
     "halp.core.errors": ("Diverged", "InputError", "Interrupted"),
@@ -81,9 +85,11 @@ _HOMES = {
     "halp.encoders.pretrained": ("PretrainedEncoder",),
     "halp.evaluation": ("Result", "evaluate", "list_protocols"),
     "halp.explorer.notebook": ("explore",),
-    "halp.features.embed": ("embed", "embed_table", "prepare_for"),
+    "halp.features.embed": ("embed", "embed_table"),
+    "halp.features.encode": ("prepare_for",),
     "halp.features.loading": ("load_encoder",),
-    "halp.features.source": ("Source", "open_source"),
+    "halp.features.opening": ("open_source",),
+    "halp.features.source": ("Source",),
     "halp.features.table": ("FeatureTable",),
     "halp.reproduce.sweep": ("sweep",),
     "halp.reproduce.verify": ("verify",),

@@ -22,7 +22,8 @@ from halp.core.errors import InputError
 from halp.data import store_check
 from halp.data.inspect import inspect
 from halp.data.splits import FewLabels, Fold, Split, Within
-from halp.data.store import add_split, open_store
+from halp.data.store import open_store
+from halp.data.store_writer import add_split
 from halp.reports.store_page import store_page
 
 ODD: tuple[Any, ...] = (

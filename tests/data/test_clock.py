@@ -18,7 +18,7 @@ from halp.data.merge import merge
 from halp.data.store import open_store
 from halp.data.store_check import check_absent
 from halp.data.windows import spans
-from halp.features.source import open_source
+from halp.features.opening import open_source
 
 GAP = slice(20, 40)  # of 60 frames at 10 per second
 

@@ -35,8 +35,8 @@ def test_a_window_has_the_label_of_the_event_that_covers_half_of_it(tmp_path: Pa
 
 
 def test_windows_of_a_source_are_labelled_by_events(tmp_path: Path) -> None:
-    from halp.data.store import StoreWriter
-    from halp.features.source import open_source
+    from halp.data.store_writer import StoreWriter
+    from halp.features.opening import open_source
     from halp.skeleton import get_topology
 
     with StoreWriter(tmp_path / "store", get_topology("kinect-v2"), persons=1) as writer:

@@ -12,7 +12,8 @@ from halp.core.errors import InputError
 from halp.data.choose_splits import default_split, evaluation_splits, training_clips
 from halp.data.clip import Clip
 from halp.data.new_splits import split as make_splits
-from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store import Store, open_store
+from halp.data.store_writer import StoreWriter
 from halp.skeleton import KINECT_V1
 
 

@@ -11,7 +11,8 @@ from clip_samples import make_store
 
 from halp.core.errors import InputError
 from halp.data.splits import FewLabels, Fold, Split, SplitRule, Within, few_labels, k_fold, rule_from_json
-from halp.data.store import add_split, open_store
+from halp.data.store import open_store
+from halp.data.store_writer import add_split
 
 COLUMNS = {
     "name": np.array([f"clip{number:03}" for number in range(100)]),

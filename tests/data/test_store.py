@@ -19,8 +19,9 @@ from halp.core.locks import InUse
 from halp.data import store_check
 from halp.data.clip import Clip
 from halp.data.splits import Split
-from halp.data.store import StoreWriter, add_split, open_store
+from halp.data.store import open_store
 from halp.data.store_index import read_index
+from halp.data.store_writer import StoreWriter, add_split
 from halp.skeleton import KINECT_V1
 
 
@@ -394,7 +395,7 @@ def test_place_where_nothing_can_be_written_is_named(tmp_path: Path, monkeypatch
     def refuse(*_: object, **__: object) -> contextlib.AbstractContextManager[Path]:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr("halp.data.store.building", refuse)
+    monkeypatch.setattr("halp.data.store_writer.building", refuse)
     writer = StoreWriter(tmp_path / "store", KINECT_V1, persons=1)
     with pytest.raises(InputError, match=r"cannot be written \(.*Read-only.*choose another path"), writer:
         pass
@@ -445,6 +446,6 @@ def test_split_that_cannot_be_saved_is_said(tmp_path: Path, monkeypatch: pytest.
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("halp.data.store.write_text", refuse)
+    monkeypatch.setattr("halp.data.store_writer.write_text", refuse)
     with pytest.raises(InputError, match=r"split 'mine' cannot be saved in .*No space left"):
         add_split(path, Split("mine", "subject", (1,)))

@@ -17,7 +17,7 @@ from halp.data.ingest.pipeline import is_store
 from halp.data.ingest.prepare import prepare
 from halp.data.store import open_store
 from halp.data.windows import WindowSettings, cut_windows, spans, squeeze_warning
-from halp.features.source import open_source
+from halp.features.opening import open_source
 
 
 @settings(deadline=None, max_examples=300)

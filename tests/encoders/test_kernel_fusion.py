@@ -16,7 +16,7 @@ from torch import Tensor
 import halp
 from halp.core.errors import InputError
 from halp.data.clip import Clip
-from halp.data.store import StoreWriter
+from halp.data.store_writer import StoreWriter
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.kernel_fusion import DILATIONS, PLACES, Invariance, KernelFusionEncoder, KernelShares
 from halp.encoders.pretrained import PretrainedEncoder, load_package

@@ -18,7 +18,8 @@ from halp.core.errors import InputError
 from halp.core.sampling import generator
 from halp.data.clip import Clip
 from halp.data.normalise import normalise
-from halp.data.store import Store, StoreWriter
+from halp.data.store import Store
+from halp.data.store_writer import StoreWriter
 from halp.data.synthetic import synthetic_clips
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder

@@ -21,7 +21,8 @@ from halp.core.errors import InputError
 from halp.core.sampling import generator
 from halp.data.clip import Clip
 from halp.data.splits import FewLabels
-from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store import Store, open_store
+from halp.data.store_writer import StoreWriter
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import Result

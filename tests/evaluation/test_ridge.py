@@ -14,7 +14,8 @@ from sklearn.preprocessing import StandardScaler
 
 from halp.core.errors import InputError
 from halp.data.splits import Split
-from halp.data.store import Store, add_split, open_store
+from halp.data.store import Store, open_store
+from halp.data.store_writer import add_split
 from halp.evaluation import RawCoordinates, evaluate
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 

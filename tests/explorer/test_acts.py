@@ -18,7 +18,8 @@ from explorer.test_page import WHERE, drawn, look_at, pause, until, visit
 
 from halp.cli import main
 from halp.data.clip import Clip
-from halp.data.store import Store, StoreWriter
+from halp.data.store import Store
+from halp.data.store_writer import StoreWriter
 from halp.tasks.events.formats import read_events
 
 

@@ -17,7 +17,8 @@ from explorer.test_races import given, settled
 
 from halp.core.errors import InputError
 from halp.data.clip import Clip
-from halp.data.store import Store, StoreWriter
+from halp.data.store import Store
+from halp.data.store_writer import StoreWriter
 from halp.explorer.columns import name_parts
 from halp.reports.player import describe_body
 from halp.skeleton import get_topology

@@ -23,7 +23,8 @@ from halp.data.clip import Clip
 from halp.data.ingest.pipeline import Outcome, Pipeline
 from halp.data.readers import Item
 from halp.data.reading import Reading
-from halp.data.store import Store, StoreWriter
+from halp.data.store import Store
+from halp.data.store_writer import StoreWriter
 from halp.explorer.api import Api
 from halp.explorer.collection import Collection
 from halp.explorer.fewlabel import candidates

@@ -16,7 +16,8 @@ from explorer.conftest import Explorer
 from explorer.test_page import WHERE, visit
 
 from halp.data.clip import Clip
-from halp.data.store import Store, StoreWriter
+from halp.data.store import Store
+from halp.data.store_writer import StoreWriter
 from halp.reports.player import MARKS, order_by_frequency
 
 COLOURS = (Path(__file__).parents[2] / "page" / "src" / "colours.js").read_text(encoding="utf-8")

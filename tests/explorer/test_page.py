@@ -15,7 +15,8 @@ import pytest
 from explorer.conftest import Explorer
 
 from halp.data.clip import Clip
-from halp.data.store import Store, StoreWriter
+from halp.data.store import Store
+from halp.data.store_writer import StoreWriter
 
 ROOT = Path(__file__).parents[2]
 PANELS = ("watch", "similar", "label", "groups", "compare", "method", "camera")

@@ -16,11 +16,12 @@ from explorer.conftest import Explorer
 from explorer.test_page import until
 
 from halp.data.clip import Clip
-from halp.data.store import Store, StoreWriter
+from halp.data.store import Store
+from halp.data.store_writer import StoreWriter
 from halp.explorer.preview import Preview
 from halp.features.embed import embed_table
 from halp.features.loading import load_encoder
-from halp.features.source import open_source
+from halp.features.opening import open_source
 
 CLIPS = 4_200  # three shards
 

@@ -14,7 +14,8 @@ import numpy as np
 from halp.core import files
 from halp.data.clip import Clip
 from halp.data.splits import Split
-from halp.data.store import StoreWriter, add_split, open_store
+from halp.data.store import open_store
+from halp.data.store_writer import StoreWriter, add_split
 from halp.reports.page import Report
 from halp.skeleton import KINECT_V1
 

@@ -16,7 +16,7 @@ from halp.core.errors import InputError
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.content import RecordingFiles
-from halp.features.source import open_source
+from halp.features.opening import open_source
 
 LAYOUT = {"options": {"topology": "kinect-v2"}}
 
@@ -52,7 +52,7 @@ def table_of(encoder: PretrainedEncoder, folder: Path, **options: object) -> hal
 def looked_up(folder: Path, **options: object) -> bool:
     """Whether the folder is known, so that nothing is listed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("halp.features.source.plan_reading", refuse)
+        patch.setattr("halp.features.opening.plan_reading", refuse)
         try:
             open_source(folder, **{**LAYOUT, **options})  # type: ignore[arg-type]
         except AssertionError:
@@ -66,7 +66,7 @@ def test_a_second_answer_lists_nothing_and_is_the_same(
     first = table_of(encoder, folder)
     hits = halp.search(encoder, "a/04", folder, k=4, workers=1, progress=False, **LAYOUT)
     assert [clip.name for clip in hits.query] == ["a/04"]
-    monkeypatch.setattr("halp.features.source.plan_reading", refuse)
+    monkeypatch.setattr("halp.features.opening.plan_reading", refuse)
     again = table_of(encoder, folder)
     np.testing.assert_array_equal(again.vectors, first.vectors)
     np.testing.assert_array_equal(again.rows, first.rows)

@@ -14,7 +14,8 @@ import halp
 from halp.core.errors import InputError
 from halp.core.packages import list_encoders
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.features.prepare_graph import GRAPH_STEPS, PrepareGraph
+from halp.features.graph_steps import GRAPH_STEPS
+from halp.features.prepare_graph import PrepareGraph
 from halp.skeleton import Topology, get_topology
 
 SHIPPED = {

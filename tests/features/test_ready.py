@@ -18,8 +18,8 @@ from halp.data.cleaning import fill_gaps
 from halp.data.store import Store
 from halp.encoders import EncoderSettings
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
-from halp.features.embed import ready_clips
-from halp.features.source import open_source
+from halp.features.encode import ready_clips
+from halp.features.opening import open_source
 from halp.skeleton import get_topology, map_joints
 
 BODY = get_topology("body-16")

@@ -22,7 +22,8 @@ from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features import embed as embedding
 from halp.features import shards
-from halp.features.source import Source, open_source
+from halp.features.opening import open_source
+from halp.features.source import Source
 
 LAYOUT = {"options": {"topology": "kinect-v2"}}
 

@@ -19,7 +19,7 @@ from halp.data.ingest.pipeline import Pipeline
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.loading import as_encoder
-from halp.features.source import open_source
+from halp.features.opening import open_source
 from halp.skeleton import Topology
 from halp.tasks.export import export
 
@@ -165,7 +165,7 @@ def test_progress_never_runs_beyond_its_end(
             super().advance(steps, note)
             seen.append((self.done, self.total))
 
-    monkeypatch.setattr("halp.features.embed.Bar", Watched)
+    monkeypatch.setattr("halp.features.encode.Bar", Watched)
     options = {
         "options": {"topology": "kinect-v2"},
         "window": 0.5,

@@ -11,7 +11,7 @@ import halp
 from halp.core.errors import InputError
 from halp.data.ingest.prepare import prepare
 from halp.data.store import Store
-from halp.features.source import open_source
+from halp.features.opening import open_source
 from halp.features.where import evaluate, matching_rows
 
 COLUMNS = {

@@ -13,7 +13,8 @@ import pytest
 
 from halp.core.errors import InputError
 from halp.data.clip import Clip
-from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store import Store, open_store
+from halp.data.store_writer import StoreWriter
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.explorer.api import Api
 from halp.explorer.session import Session, Settings

@@ -12,7 +12,8 @@ from clip_samples import make_store
 
 from halp.data.clip import Clip
 from halp.data.inspect import inspect
-from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store import Store, open_store
+from halp.data.store_writer import StoreWriter
 from halp.reports.figures import histogram
 from halp.reports.store_page import named_bars, player_share, store_page
 from halp.skeleton import KINECT_V1

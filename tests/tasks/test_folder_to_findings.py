@@ -22,7 +22,7 @@ from halp.data.clip import Clip
 from halp.data.spans import NOBODY, Event, Events
 from halp.data.store import Store
 from halp.data.windows import WindowSettings, span_columns
-from halp.features.source import open_source
+from halp.features.opening import open_source
 from halp.skeleton import KINECT_V2
 from halp.tasks.events.formats import write_events
 from halp.tasks.export import export

@@ -9,7 +9,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from halp.core.errors import InputError
-from halp.features.source import open_source
+from halp.features.opening import open_source
 from halp.skeleton import KINECT_V2, get_topology
 from halp.tasks.pose_files import write_poses
 from halp.tasks.pose_tracks import PoseTrack

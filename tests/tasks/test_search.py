@@ -22,7 +22,8 @@ from halp.data.arrays import store_from_arrays
 from halp.data.store import Store
 from halp.data.windows import cut_windows
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.features.embed import embed_table, ready_clips
+from halp.features.embed import embed_table
+from halp.features.encode import ready_clips
 from halp.features.table import write_vectors
 from halp.tasks import search as searching
 from halp.tasks.search import search

@@ -24,7 +24,7 @@ from halp.data.normalise import normalise
 from halp.data.store import Store
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.features.embed import embed_frames
+from halp.features.encode import embed_frames
 from halp.skeleton import Topology, get_topology
 from halp.tasks.classify import fit, predict
 from halp.tasks.cluster import Clusters, cluster, group_vectors, silhouette

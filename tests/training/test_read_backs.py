@@ -18,8 +18,8 @@ from halp.methods import StepContext
 from halp.methods.moco import MocoMethod
 from halp.training import load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints
-from halp.training.loop import Trainer
 from halp.training.records import replay_step
+from halp.training.trainer import Trainer
 
 LATE = ("saving.log_every=4", "halp.start_epoch=0", "halp.refresh=2")
 

@@ -24,7 +24,7 @@ from halp.data.ingest.prepare import prepare
 from halp.data.readers import get_reader, sniff_reader, with_options
 from halp.data.readers.video import VideoReader, even_times
 from halp.data.store import open_store
-from halp.features.source import open_source
+from halp.features.opening import open_source
 from halp.video.landmarks import FilmLandmarks, film_landmarks, kept_landmarks, write_landmarks
 from halp.video.people import find_people
 from halp.video.pose_model import find_pose_model, kept_pose_model

@@ -111,7 +111,7 @@ def test_a_video_is_read_with_an_onnx_file_as_two_people_in_the_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
-    from halp.features.source import open_source
+    from halp.features.opening import open_source
     from halp.video.film import FilmWriter
 
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))

@@ -42,7 +42,8 @@ from halp.data.readers import Item
 from halp.data.readers.bvh import BvhReader
 from halp.data.source_files import find_files
 from halp.data.splits import Split
-from halp.data.store import StoreWriter, open_store
+from halp.data.store import open_store
+from halp.data.store_writer import StoreWriter
 from halp.evaluation.results import versions
 from halp.skeleton import get_topology, map_joints, topology_for
 

@@ -160,7 +160,7 @@ def finetune(
 
 def _open_labelled(source: Path, labels: LabelOptions, reading: Reading) -> Source:
     """Recordings with their labels: of whole recordings, or of spans of time."""
-    from halp.features.source import open_source
+    from halp.features.opening import open_source
 
     if labels.events is None:
         return open_source(source, reading, labels=labels.labels, pattern=labels.pattern)
@@ -185,7 +185,7 @@ def _open_labelled(source: Path, labels: LabelOptions, reading: Reading) -> Sour
 
 def open_unlabelled(path: Path, labelled: Source, reading: Reading) -> Source:
     """Recordings without labels, cut like the labelled ones."""
-    from halp.features.source import open_source
+    from halp.features.opening import open_source
 
     return open_source(path, reading.cut_by(labelled.cutting))
 

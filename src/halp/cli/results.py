@@ -62,7 +62,7 @@ def evaluate(
     from halp.evaluation.protocol import parse_protocol_settings
     from halp.evaluation.results import with_folds
     from halp.features.loading import AUTO, as_encoder
-    from halp.features.source import open_source
+    from halp.features.opening import open_source
     from halp.reports.tables import accuracies_for_terminal
     from halp.training import open_run
 

@@ -168,7 +168,7 @@ def _advice(store: Any, split: str) -> str:
     """
     from halp.data.choose_splits import training_clips
     from halp.features.loading import choose_shipped
-    from halp.features.source import open_source
+    from halp.features.opening import open_source
 
     clips = len(training_clips(store, split)[0])
     if clips > _MEASURED:

@@ -13,7 +13,8 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip, Frames
 from halp.data.normalise import check_steps, normalise_clip
 from halp.data.splits import SplitRule
-from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store import Store, open_store
+from halp.data.store_writer import StoreWriter
 from halp.skeleton import Topology, get_topology
 
 

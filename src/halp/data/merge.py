@@ -21,9 +21,10 @@ from halp.core.locks import locked_folder
 from halp.core.progress import Bar
 from halp.data.clip import Clip, Frames, unknown
 from halp.data.splits import Split, SplitRule, Within
-from halp.data.store import LISTING, Store, StoreWriter, check_free, open_store
+from halp.data.store import LISTING, Store, open_store
 from halp.data.store_check import check_header, check_seal, header_hash
 from halp.data.store_index import damaged
+from halp.data.store_writer import StoreWriter, check_free
 from halp.data.topology_file import find_topology
 from halp.skeleton import Topology, map_joints
 

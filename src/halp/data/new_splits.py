@@ -10,7 +10,8 @@ import numpy as np
 from halp.core.errors import InputError, check_choice
 from halp.data.choose_splits import drawn_by
 from halp.data.splits import Split, SplitRule, k_fold
-from halp.data.store import Store, add_split, open_store
+from halp.data.store import Store, open_store
+from halp.data.store_writer import add_split
 
 STRATIFIED = "stratified"
 

@@ -19,7 +19,8 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip, Frames
 from halp.data.normalise import AUTHORS, normalise
 from halp.data.splits import Indices, Split
-from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store import Store, open_store
+from halp.data.store_writer import StoreWriter
 from halp.data.synthetic_body import (
     ACTIONS,
     BONES,

@@ -28,7 +28,7 @@ from halp.evaluation.protocol import (
 from halp.evaluation.results import Result, by_class, mean_and_std, score, versions
 from halp.features.cache import FeatureCache, module_fingerprint
 from halp.features.loading import as_encoder
-from halp.features.source import open_source
+from halp.features.opening import open_source
 
 Encoder = PretrainedEncoder | Mapping[str, PretrainedEncoder] | EncoderEnsemble | str | os.PathLike[str]
 

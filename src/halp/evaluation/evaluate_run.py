@@ -21,7 +21,7 @@ from halp.evaluation.protocol import EncoderEnsemble, get_protocol, protocol_set
 from halp.evaluation.results import Result, mean_and_std
 from halp.features.cache import FeatureCache, module_fingerprint
 from halp.features.loading import choose_shipped, load_encoder
-from halp.features.source import open_source
+from halp.features.opening import open_source
 from halp.training.run import Run, seeded
 from halp.training.run_folder import RunFolder
 

@@ -31,8 +31,8 @@ from halp.data.splits import FewLabels
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.cache import FeatureCache, feature_key
-from halp.features.embed import encode_centres, encode_crops, source_pool
-from halp.features.source import open_source
+from halp.features.encode import encode_centres, encode_crops, source_pool
+from halp.features.opening import open_source
 
 Features = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]

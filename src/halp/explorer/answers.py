@@ -15,7 +15,7 @@ from halp.core.sampling import generator
 from halp.data.spans import UNSEEN
 from halp.explorer.collection import Collection, Floats
 from halp.explorer.groups import Grouping
-from halp.features.embed import embed_frames, ready_clips
+from halp.features.encode import embed_frames, ready_clips
 from halp.features.ready import prepare_source
 from halp.hallucinate import plan_positives
 from halp.reports.player import describe_body, pack_joints, upward

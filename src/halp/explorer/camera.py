@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.explorer.collection import Collection
-from halp.features.embed import embed_frames
+from halp.features.encode import embed_frames
+from halp.features.opening import open_source
 from halp.features.ready import prepare_source
-from halp.features.source import open_source
 from halp.reports.player import describe_body
 from halp.skeleton import get_topology
 from halp.tasks.heads import unit

@@ -24,7 +24,8 @@ from halp.explorer.columns import MOST_CATEGORIES, SEPARATORS, Column, make_colu
 from halp.explorer.imports import import_sklearn
 from halp.explorer.layout import even_rows, group_evenly, load_or_compute, pack_groups, place_rows
 from halp.features.content import RecordingFiles
-from halp.features.embed import embed_frames, embed_table, keep_rows, ready_clips
+from halp.features.embed import embed_table, keep_rows
+from halp.features.encode import embed_frames, ready_clips
 from halp.features.source import Source
 from halp.features.table import FeatureTable
 from halp.reports.player import Box, Up, bounding_box, pack_joints, upward

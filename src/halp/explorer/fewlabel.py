@@ -15,7 +15,7 @@ import numpy.typing as npt
 from halp.encoders.pretrained import RawCoordinates
 from halp.explorer.answers import SAMPLED, sample
 from halp.explorer.collection import Collection
-from halp.features.embed import embed_frames, ready_clips
+from halp.features.encode import embed_frames, ready_clips
 from halp.tasks.adapt import Neighbourhood
 from halp.tasks.assessment import cross_validate
 from halp.tasks.classifier import TUNED, Classifier, Prediction, fit_classifier, folds, sample_rows, suggest

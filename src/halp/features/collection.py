@@ -27,8 +27,9 @@ from halp.core.urls import remote_url
 from halp.data.reading import Reading
 from halp.features.cache import CachedVectors
 from halp.features.content import ROW, RecordingFiles, StoredClips
+from halp.features.opening import open_source
 from halp.features.shards import Part, item_places, join_parts
-from halp.features.source import MANIFEST, Source, edges, open_source
+from halp.features.source import MANIFEST, Source, edges
 
 FORMAT = 1
 _INNER = ("item", "place", "first", "length", "fps", "seen")

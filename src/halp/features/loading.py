@@ -16,7 +16,8 @@ from halp.core.packages import find_encoder, is_package, list_encoders
 from halp.core.progress import log
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.store import topology_from_json
-from halp.features.source import AnySource, Source, is_arrays, open_source
+from halp.features.opening import is_arrays, open_source
+from halp.features.source import AnySource, Source
 from halp.skeleton import joint_recipes
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 one table.
 
 Kept shards serve whatever of their items is still there; new and changed files make new shards. A vector is a
-function of its clip alone (see `halp.features.embed.encode_crops`), so how items fall into shards changes
+function of its clip alone (see `halp.features.encode.encode_crops`), so how items fall into shards changes
 nothing.
 """
 

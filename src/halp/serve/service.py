@@ -18,9 +18,10 @@ from halp.core.errors import InputError, check_choice
 from halp.data.clip import Frames
 from halp.data.topology_file import find_topology
 from halp.encoders.pretrained import PretrainedEncoder, compacted
-from halp.features.embed import embed_frames, embed_table
+from halp.features.embed import embed_table
+from halp.features.encode import embed_frames
+from halp.features.opening import open_source
 from halp.features.ready import Preparation, prepare_source
-from halp.features.source import open_source
 from halp.serve.metrics import Metrics
 from halp.serve.points import points_array
 from halp.serve.schema import EmbedAnswer, Health, Hit, ModelFacts, PredictAnswer

@@ -19,7 +19,8 @@ from halp.data.spans import Event
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
 from halp.encoders.sides import SIDES, with_sides
-from halp.features.embed import embed_frames, embed_table, ready_clips
+from halp.features.embed import embed_table
+from halp.features.encode import embed_frames, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable

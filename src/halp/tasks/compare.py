@@ -19,9 +19,10 @@ from halp.data.clip import Clip, Frames
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Event, Events
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.features.embed import embed_frames, in_blocks, ready_clips
+from halp.features.encode import embed_frames, in_blocks, ready_clips
 from halp.features.loading import AnyEncoder, as_encoder, open_for
-from halp.features.source import AnySource, Source, open_source
+from halp.features.opening import open_source
+from halp.features.source import AnySource, Source
 from halp.skeleton import Topology
 from halp.tasks.cluster import directions
 from halp.tasks.search import rows_of

@@ -15,7 +15,7 @@ from halp.data.clip import Frames
 from halp.data.reading import Reading, ReadingKeywords
 from halp.evaluation.protocols.finetune import Finetuned, FinetuneSettings
 from halp.evaluation.protocols.finetune import finetune as train
-from halp.features.embed import embed_frames, frames_pool, ready_clips
+from halp.features.encode import embed_frames, frames_pool, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource
 from halp.tasks.assessment import Score

@@ -21,9 +21,9 @@ from halp.data.clip import Frames, present
 from halp.data.spans import Event
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings
-from halp.features.embed import embed_frames
+from halp.features.encode import embed_frames
+from halp.features.opening import open_source
 from halp.features.ready import prepare_source
-from halp.features.source import open_source
 from halp.skeleton import Topology
 from halp.tasks.calibration import Reject, check_rejection
 from halp.tasks.model_folder import Model, as_model

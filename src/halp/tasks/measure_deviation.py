@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Event, Events
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.features.embed import ready_clips
+from halp.features.encode import ready_clips
 from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable

@@ -17,7 +17,8 @@ from halp.core.errors import InputError
 from halp.data.clip import present
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import person_of
-from halp.features.source import AnySource, open_source
+from halp.features.opening import open_source
+from halp.features.source import AnySource
 from halp.skeleton import Topology
 
 Floats = npt.NDArray[np.float64]

@@ -21,9 +21,11 @@ from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Event, Events
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.features.embed import embed, embed_table, ready_clips
+from halp.features.embed import embed, embed_table
+from halp.features.encode import ready_clips
 from halp.features.loading import AnyEncoder, open_for
-from halp.features.source import AnySource, Source, is_arrays, open_source
+from halp.features.opening import is_arrays, open_source
+from halp.features.source import AnySource, Source
 from halp.features.table import ChosenRows, FeatureTable
 from halp.features.where import matching_rows
 from halp.tasks.adapt import fit_metric

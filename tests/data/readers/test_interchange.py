@@ -13,7 +13,8 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip
 from halp.data.readers import Dropped, get_reader
 from halp.data.splits import Split
-from halp.data.store import StoreWriter, open_store
+from halp.data.store import open_store
+from halp.data.store_writer import StoreWriter
 from halp.skeleton import KINECT_V1, Topology
 
 COUNTS = {"nw-ucla": (1484, 10), "utd-mhad": (861, 27), "msr-action3d": (567, 20), "utkinect": (199, 10)}

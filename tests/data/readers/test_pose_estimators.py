@@ -24,7 +24,8 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip
 from halp.data.ingest.pipeline import plan_reading
 from halp.data.readers import Dropped, get_reader
-from halp.data.readers.detections import Coco17Reader, OpenPoseReader
+from halp.data.readers.coco17 import Coco17Reader
+from halp.data.readers.detections import OpenPoseReader
 from halp.data.readers.mediapipe import MediaPipeReader
 from halp.data.tracking import Detection, follow
 

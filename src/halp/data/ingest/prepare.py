@@ -28,7 +28,7 @@ from halp.data.readers import Item
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.source_files import excluding_files
 from halp.data.splits import SplitRule
-from halp.data.store import StoreWriter
+from halp.data.store_writer import StoreWriter
 from halp.data.tagger import Tagger, make_tagger
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings

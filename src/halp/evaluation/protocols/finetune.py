@@ -32,7 +32,7 @@ from halp.evaluation.protocols.linear import (
     linear_scores,
     stepped_rate,
 )
-from halp.features.embed import encode_centres
+from halp.features.encode import encode_centres
 
 
 @dataclass(frozen=True)

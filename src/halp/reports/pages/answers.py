@@ -15,7 +15,7 @@ from halp.data.clip import Clip
 from halp.data.inspect import Inspection
 from halp.data.spans import UNSEEN, Event
 from halp.evaluation.analysis.embedding import embedding_map
-from halp.features.embed import ready_clips
+from halp.features.encode import ready_clips
 from halp.reports.figures import heatmap, line_chart
 from halp.reports.page import Report
 from halp.reports.pages.people import people_page

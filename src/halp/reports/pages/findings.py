@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from halp.features.embed import ready_clips
+from halp.features.encode import ready_clips
 from halp.reports.figures import bars, heatmap, line_chart
 from halp.reports.page import Report
 from halp.reports.pages.answers import card
