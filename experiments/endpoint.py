@@ -34,7 +34,7 @@ from halp.evaluation.protocols.ridge import RidgePath, choose_ridge_penalty, fit
 from halp.evaluation.results import versions
 from halp.reproduce.runner import SweepRunner
 from halp.reproduce.scales import get_scale
-from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
+from halp.reproduce.scheduler import DataSet, Schedule, make_schedule
 from halp.reproduce.tables import get_table
 from halp.training import Run
 
@@ -63,7 +63,7 @@ def schedules(store: Store, seeds: Sequence[int] = SEEDS) -> Iterator[tuple[str,
         table = replace(table, rows=tuple(row for row in table.rows if row.name in pair))
         for seed in seeds:
             for split in SPLITS:
-                source = DataSource("ntu10", store)
+                source = DataSet("ntu10", store)
                 yield (
                     pair[0],
                     split,

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from halp.cli import main
-from halp.cli.app import CommandGroup, app
+from halp.cli.app import CommandGroup, app, options_of
 from halp.cli.verbs import Verb
 
 SHOWN = ("show", "note", "warn", "print_json", "print_table", "write_rows", "finish")
@@ -232,3 +232,12 @@ def test_every_command_refuses_an_option_that_it_does_not_have(
         main([*line(name, (), "word"), "--nonsense", "1"])
     assert stopped.value.code == 2
     assert "--nonsense" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_option_that_completion_offers_is_in_the_help(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        app.run([*name.split(), "--help"])
+    assert {*options_of(commands()[name])} <= {*re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)}

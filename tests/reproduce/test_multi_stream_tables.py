@@ -11,7 +11,7 @@ import pytest
 from halp.data.store import Store
 from halp.reproduce import list_tables, reproduce, tables
 from halp.reproduce.scales import SCALES
-from halp.reproduce.scheduler import DataSource, make_schedule
+from halp.reproduce.scheduler import DataSet, make_schedule
 from halp.training import load_recipe
 
 
@@ -68,7 +68,7 @@ def test_aimclr_and_its_halp_share_their_warm_up_and_have_runs_of_their_own_at_e
     store: Store,
 ) -> None:
     for scale in (scale for name, scale in SCALES.items() if name != "ntu10"):  # which has tables of its own
-        plan = make_schedule(tables.get_table("aimclr"), scale, [DataSource("mine", store)])
+        plan = make_schedule(tables.get_table("aimclr"), scale, [DataSet("mine", store)])
         assert {job.recipe.encoder.name for job in plan.jobs.values()} == {"stgcn"}
         assert {name.rpartition("/")[2].split("-")[0] for name in plan.jobs} == {"aimclr"}
         trained = [job for job in plan.jobs.values() if job.last == job.recipe.epochs]
@@ -78,7 +78,7 @@ def test_aimclr_and_its_halp_share_their_warm_up_and_have_runs_of_their_own_at_e
 
 
 def test_methods_with_the_same_streams_are_different_runs(store: Store) -> None:
-    plan = make_schedule(tables.get_table("linear-streams"), SCALES["tiny"], [DataSource("mine", store)])
+    plan = make_schedule(tables.get_table("linear-streams"), SCALES["tiny"], [DataSet("mine", store)])
     trained = {job.name: job.recipe.terms for job in plan.jobs.values() if job.last == job.recipe.epochs}
     assert len(trained) == 4
     assert sorted(trained.values()) == sorted(

@@ -14,7 +14,7 @@ from halp.evaluation.protocols.ensemble import EnsembleSettings
 from halp.reproduce import list_rows, list_tables
 from halp.reproduce.runner import SweepRunner, seconds_per_step
 from halp.reproduce.scales import SCALES
-from halp.reproduce.scheduler import DataSource, make_schedule
+from halp.reproduce.scheduler import DataSet, make_schedule
 from halp.reproduce.summary import TableSummary, rows_as_table, summarise_rows
 from halp.reproduce.tables import TableRow
 from halp.skeleton import KINECT_V2
@@ -97,7 +97,7 @@ def test_other_systems_run_by_their_own_recipes_without_a_warm_up(store: Store) 
     quick = SCALES["quick"].recipe("mine", "xsub", 0, row)
     assert (quick.epochs, quick.optimiser.milestones) == (22, (11,))
     table = list_tables()["knn-others"]
-    plan = make_schedule(table, SCALES["tiny"], [DataSource("mine", store)])
+    plan = make_schedule(table, SCALES["tiny"], [DataSet("mine", store)])
     others = [job for job in plan.jobs.values() if re.search(r"/(longt-gan|predict-cluster)-seed0", job.name)]
     assert len(others) == len(table.rows) == len(plan.jobs)
     assert all(job.parent is None and job.first == 0 for job in others)
@@ -106,7 +106,7 @@ def test_other_systems_run_by_their_own_recipes_without_a_warm_up(store: Store) 
 def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothing(
     tmp_path: Path, store: Store
 ) -> None:
-    plan = make_schedule(list_tables()["linear-others"], SCALES["tiny"], [DataSource("mine", store)])
+    plan = make_schedule(list_tables()["linear-others"], SCALES["tiny"], [DataSet("mine", store)])
     untrained = [cell for cell in plan.cells if not cell.row.trained]
     assert all(cell.run is None for cell in untrained)
     runner = SweepRunner(tmp_path, progress=False)
@@ -123,10 +123,7 @@ def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothin
 
 @pytest.mark.heavy
 def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
-    table, sources = (
-        list_tables()["linear-others"],
-        [DataSource("ntu60"), DataSource("ntu120"), DataSource("pku2")],
-    )
+    table, sources = (list_tables()["linear-others"], [DataSet("ntu60"), DataSet("ntu120"), DataSet("pku2")])
     asked = make_schedule(table, SCALES["paper"], sources)
     published = sum(value is not None for row in table.rows for value in row.paper)
     assert len(asked.jobs) == published == 27
@@ -137,7 +134,7 @@ def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
 
 @pytest.mark.heavy
 def test_a_recipe_can_have_a_store_of_its_own() -> None:
-    sources = [DataSource("ntu60"), DataSource("ntu60:aimclr")]
+    sources = [DataSet("ntu60"), DataSet("ntu60:aimclr")]
     plan = make_schedule(list_tables()["linear-others"], SCALES["paper"], [sources[0]])
     assert {job.source.key for job in plan.jobs.values()} == {"ntu60"}
     with pytest.raises(InputError, match="not known"):  # its size is that of a store which must be there
@@ -156,9 +153,7 @@ def test_systems_are_evaluated_by_their_own_linear_protocol() -> None:
 
 
 def test_notes_and_borrowed_recipes_stand_in_every_output() -> None:
-    plan = make_schedule(
-        list_tables()["linear-others"], SCALES["paper"], [DataSource("ntu60"), DataSource("pku2")]
-    )
+    plan = make_schedule(list_tables()["linear-others"], SCALES["paper"], [DataSet("ntu60"), DataSet("pku2")])
     rows = summarise_rows(plan, {})
     notes = {row.name: row.note for row in rows}
     assert "kNN type" in notes["LongT GAN"]

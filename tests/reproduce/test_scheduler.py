@@ -15,7 +15,7 @@ from halp.evaluation.analysis.paired_difference import paired_difference
 from halp.features.loading import load_encoder
 from halp.reproduce import list_tables, prepare_sweep, tables, tables_for
 from halp.reproduce.scales import SCALES
-from halp.reproduce.scheduler import DataSource, make_schedule
+from halp.reproduce.scheduler import DataSet, make_schedule
 from halp.reproduce.summary import summarise_rows
 from halp.reproduce.tables import PaperTable, TableColumn, TableRow
 
@@ -70,9 +70,7 @@ def test_baselines_stand_in_every_table() -> None:
 
 @pytest.mark.heavy
 def test_halp_and_its_baseline_fork_from_one_warm_up_of_their_seed(store: Store) -> None:
-    plan = make_schedule(
-        tables.get_table("hardness"), SCALES["tiny"], [DataSource("mine", store)], seeds=(0, 1)
-    )
+    plan = make_schedule(tables.get_table("hardness"), SCALES["tiny"], [DataSet("mine", store)], seeds=(0, 1))
     for seed in (0, 1):
         trained = [
             job for job in plan.jobs.values() if job.recipe.seed == seed and job.last == job.recipe.epochs
@@ -104,7 +102,7 @@ def test_a_difference_is_to_the_baseline_above_and_corrected_where_the_table_say
     table = PaperTable(
         "t", "t", "t", "t", (TableColumn("c"),), (*rows, TableRow("HaLP + CMD")), corrected=True
     )
-    plan = make_schedule(table, SCALES["tiny"], [DataSource("mine", store)], seeds=(0, 1))
+    plan = make_schedule(table, SCALES["tiny"], [DataSet("mine", store)], seeds=(0, 1))
     values = {"MoCo": [1.0, 2.0], "HaLP": [2.0, 4.0], "CMD": [5.0, 5.0], "HaLP + CMD": [5.0, 7.0]}
     lines = {
         line.name: line
@@ -121,7 +119,7 @@ def test_a_difference_is_to_the_baseline_above_and_corrected_where_the_table_say
 
 
 def test_longer_warm_ups_fork_from_shorter_ones(store: Store) -> None:
-    plan = make_schedule(tables.get_table("start"), SCALES["tiny"], [DataSource("mine", store)])
+    plan = make_schedule(tables.get_table("start"), SCALES["tiny"], [DataSet("mine", store)])
     warm = [job for job in plan.jobs.values() if "warm" in job.name]
     assert [(job.first, job.last) for job in warm] == [(0, 1), (1, 2), (2, 4), (4, 6), (6, 8)]
 
@@ -129,7 +127,7 @@ def test_longer_warm_ups_fork_from_shorter_ones(store: Store) -> None:
 @pytest.mark.heavy
 def test_tables_share_the_runs_of_the_published_settings(store: Store) -> None:
     names = [
-        set(make_schedule(tables.get_table(t), SCALES["tiny"], [DataSource("mine", store)]).jobs)
+        set(make_schedule(tables.get_table(t), SCALES["tiny"], [DataSet("mine", store)]).jobs)
         for t in ("hardness", "weight")
     ]
     shared = {"tiny/mine-xsub/halp-seed0", "tiny/mine-xsub/moco-seed0", "tiny/mine-xsub/warm-epoch4-seed0"}
@@ -181,7 +179,7 @@ def test_a_table_of_ones_own_is_scheduled_like_the_papers(store: Store) -> None:
     streams = {"streams": ["joint", "bone"], "terms": ["infonce", "halp"]}
     rows = (TableRow("two streams", settings=streams, paper=(71.0,)),)
     mine = PaperTable("my-table", "Mine", "beyond the paper", "", (TableColumn("mine"),), rows)
-    plan = make_schedule(mine, SCALES["tiny"], [DataSource("mine", store)])
+    plan = make_schedule(mine, SCALES["tiny"], [DataSet("mine", store)])
     assert any("streams=joint+bone" in name for name in plan.jobs)
     with pytest.raises(InputError, match="1 values, 2 columns"):
         PaperTable("x", "", "", "", (TableColumn("a"), TableColumn("b")), (TableRow("r", paper=(1.0,)),))

@@ -265,7 +265,7 @@ def test_products_are_kept_in_the_span_of_few_vectors() -> None:
 
 
 def test_very_many_labels_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halp.tasks.classifier._LARGEST", 8 * 4000)
+    monkeypatch.setattr("halp.tasks.classifier._MOST_NUMBERS", 8 * 4000)
     vectors, labels = blobs(20_000, 4)
     fitted = fit_classifier(vectors, labels, list("abcd"), kind="linear")
     assert len(fitted.head.bank) <= BANK

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -115,9 +116,16 @@ def options_of(entry: Callable[..., None] | Verb) -> list[str]:
         field
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        for field in getattr(parameter.default, "__dataclass_fields__", {_option_name(name, parameter): None})
+        for field in _shown_fields(parameter.default) or [_option_name(name, parameter)]
     ]
     return [f"--{name.rstrip('_').replace('_', '-')}" for name in names]
+
+
+def _shown_fields(default: Any) -> list[str]:
+    """The fields of a dataclass of options that are options of the command."""
+    if not is_dataclass(default):
+        return []
+    return [each.name for each in fields(default) if "Suppress" not in str(each.type)]
 
 
 def _option_name(name: str, parameter: inspect.Parameter) -> str:

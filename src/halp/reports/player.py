@@ -22,7 +22,7 @@ from halp.data.spans import Event
 from halp.skeleton import Topology
 
 _ABSENT = -32768
-_LARGEST = 32767
+_FULL_SCALE = 32767
 # Up axis → the axis across, the one in depth, and the sign that keeps the hand of the coordinates: left stays
 # left.
 _LEVEL = {0: (1, 2, -1.0), 1: (0, 2, 1.0), 2: (0, 1, -1.0)}
@@ -174,7 +174,7 @@ def pack_joints(
     known = np.isfinite(axes).all(axis=-1) & there[..., None]
     middle, extent = _box(axes[known]) if box is None else box
     reach = np.where(known[..., None], axes - middle, 0.0) / extent
-    whole = np.clip(np.round(reach * _LARGEST), -_LARGEST, _LARGEST)
+    whole = np.clip(np.round(reach * _FULL_SCALE), -_FULL_SCALE, _FULL_SCALE)
     joints = np.where(known[..., None], whole, _ABSENT).astype("<i2")
     radius = float(np.hypot(reach[..., 0], reach[..., 1]).max(initial=0.0))
     half = float(np.abs(reach[..., 2]).max(initial=0.0))

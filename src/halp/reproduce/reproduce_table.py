@@ -25,7 +25,7 @@ from halp.evaluation.protocol import parse_protocol_settings
 from halp.features.loading import load_encoder
 from halp.reproduce.runner import SweepRunner, measured_step, seconds_per_step
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale, get_scale
-from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
+from halp.reproduce.scheduler import DataSet, Schedule, make_schedule
 from halp.reproduce.summary import TableSummary, summarise_rows, summary_page
 from halp.reproduce.tables import get_table, list_tables
 from halp.reproduce.trainings import training_engine
@@ -118,7 +118,7 @@ def prepare_sweep(
     sources = _sources(data, size, out, dry, shipped)
     goal = None if target is None else _named(target, out)[0]
     if any(column.target for column in chosen.columns) and goal is None and not data and size.clips:
-        goal = DataSource("other", _synthetic(out / "stores" / f"{size.name}-other", size.clips, seed=1))
+        goal = DataSet("other", _synthetic(out / "stores" / f"{size.name}-other", size.clips, seed=1))
     schedule = make_schedule(
         chosen,
         size,
@@ -267,17 +267,17 @@ def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]
 
 def _sources(
     data: Sequence[str], scale: Scale, out: Path, dry: bool, shipped: Sequence[str] = ()
-) -> list[DataSource]:
+) -> list[DataSet]:
     if data:
         return [source for text in data for source in _named(text, out, shipped)]
     if scale.clips:
-        return [DataSource("synthetic", _synthetic(out / "stores" / scale.name, scale.clips))]
+        return [DataSet("synthetic", _synthetic(out / "stores" / scale.name, scale.clips))]
     if dry:  # a schedule at the paper's scale needs no data
-        return [DataSource(key) for key in dict.fromkeys(key for key, _ in PUBLISHED_SIZES)]
+        return [DataSet(key) for key in dict.fromkeys(key for key, _ in PUBLISHED_SIZES)]
     raise InputError(f"scale '{scale.name}' needs data; give stores with --data ntu60=STORE …")
 
 
-def _named(text: str, out: Path, shipped: Sequence[str] = ()) -> list[DataSource]:
+def _named(text: str, out: Path, shipped: Sequence[str] = ()) -> list[DataSet]:
     """A store by its key; recordings are prepared first, once, and also with the steps of shipped
     encoders.
     """
@@ -285,13 +285,13 @@ def _named(text: str, out: Path, shipped: Sequence[str] = ()) -> list[DataSource
     if not equals:
         key, path = Path(text).resolve().name, text
     if not Path(path).is_dir() or (Path(path) / "store.json").exists():
-        return [DataSource(key, open_store(path))]
+        return [DataSet(key, open_store(path))]
     steps = {key: None} | {f"{key}:{name}": load_encoder(name).normalisation for name in shipped}
     homes = {name: out / "stores" / name.replace(":", "-") for name in steps}
     for name, home in homes.items():
         if not (home / "store.json").exists():
             prepare("auto", path, home, normalisation=steps[name])
-    return [DataSource(name, open_store(home)) for name, home in homes.items()]
+    return [DataSet(name, open_store(home)) for name, home in homes.items()]
 
 
 def _synthetic(path: Path, count: int, seed: int = 0) -> Store:

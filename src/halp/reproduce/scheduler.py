@@ -23,7 +23,7 @@ from halp.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class DataSource:
+class DataSet:
     """A data set of a sweep; a schedule can be made before its store is there."""
 
     key: str
@@ -40,7 +40,7 @@ class DataSource:
         return PUBLISHED_SIZES[self.key, split]
 
 
-def loaded(source: DataSource) -> Store:
+def loaded(source: DataSet) -> Store:
     """The store of a data set, which must be there."""
     if source.store is None:
         raise RuntimeError("a schedule without data cannot be carried out")
@@ -55,7 +55,7 @@ class Job:
 
     name: str
     recipe: Recipe
-    source: DataSource
+    source: DataSet
     first: int  # epoch it starts at
     last: int
     parent: str | None = None
@@ -77,9 +77,9 @@ class Cell:
     column: int
     seed: int
     run: str | None  # None for raw coordinates, shipped and untrained encoders
-    source: DataSource
+    source: DataSet
     split: str
-    target: DataSource | None = None
+    target: DataSet | None = None
     recipe: Recipe | None = None  # None for raw coordinates
 
 
@@ -90,7 +90,7 @@ class Schedule:
     table: PaperTable
     scale: Scale
     columns: tuple[
-        tuple[int, TableColumn, DataSource, str], ...
+        tuple[int, TableColumn, DataSet, str], ...
     ]  # index in the paper's table, column, data set, split
     jobs: Mapping[str, Job]  # in an order in which they can be run
     cells: tuple[Cell, ...]
@@ -108,9 +108,9 @@ class Schedule:
 def make_schedule(
     table: PaperTable,
     scale: Scale,
-    sources: Sequence[DataSource],
+    sources: Sequence[DataSet],
     *,
-    target: DataSource | None = None,
+    target: DataSet | None = None,
     splits: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
     settings: Sequence[str] = (),
@@ -150,8 +150,8 @@ def make_schedule(
 
 
 def choose_columns(
-    table: PaperTable, sources: Sequence[DataSource], splits: Sequence[str]
-) -> Iterable[tuple[int, TableColumn, DataSource, str]]:
+    table: PaperTable, sources: Sequence[DataSet], splits: Sequence[str]
+) -> Iterable[tuple[int, TableColumn, DataSet, str]]:
     """The paper's columns for the paper's data sets; for other data one column per store, split and protocol
     setting.
     """
@@ -179,9 +179,7 @@ def choose_columns(
                     yield index, column, source, split
 
 
-def _target(
-    column: TableColumn, target: DataSource | None, known: Mapping[str, DataSource]
-) -> DataSource | None:
+def _target(column: TableColumn, target: DataSet | None, known: Mapping[str, DataSet]) -> DataSet | None:
     if not column.target:
         return None
     target_path = target or known.get(column.target)
@@ -190,7 +188,7 @@ def _target(
     return target_path
 
 
-def _has_figure(table: PaperTable, row: TableRow, column: int, source: DataSource) -> bool:
+def _has_figure(table: PaperTable, row: TableRow, column: int, source: DataSet) -> bool:
     """Whether a cell of another system, trained or not, has a published figure; on other data it needs
     none.
     """
@@ -202,7 +200,7 @@ def _has_figure(table: PaperTable, row: TableRow, column: int, source: DataSourc
     return table.paper_value(known, column) is not None
 
 
-def cell_folder(scale: Scale, source: DataSource, split: str) -> str:
+def cell_folder(scale: Scale, source: DataSet, split: str) -> str:
     """Where the runs of a data set and split lie in a sweep."""
     return f"{scale.name}/{source.key.replace(':', '-')}-{split}"
 
@@ -210,7 +208,7 @@ def cell_folder(scale: Scale, source: DataSource, split: str) -> str:
 def _add_jobs(
     jobs: dict[str, Job],
     scale: Scale,
-    source: DataSource,
+    source: DataSet,
     data: str,
     recipe: Recipe,
     row: TableRow,

@@ -208,7 +208,7 @@ def stream_route(
         await socket.accept()
         service.metrics.streams += 1
         try:
-            await Stream(service, socket).run()
+            await LiveSocket(service, socket).run()
         except WebSocketDisconnect:
             pass
         except InputError as error:
@@ -221,8 +221,8 @@ def stream_route(
     return respond
 
 
-class Stream:
-    """One stream: its window, and the answer that is under way."""
+class LiveSocket:
+    """Frames of one socket: their window, and the answer that is being computed."""
 
     def __init__(self, service: Service, socket: WebSocket) -> None:
         asked = socket.query_params

@@ -41,7 +41,7 @@ TUNED = 500  # labelled vectors that kind and setting are chosen with; more are 
 _MANY = 200  # labelled vectors of which three folds tell enough
 BANK = 1200  # labelled vectors that are kept to compare with; more are sampled
 VOTERS = 3000  # of neighbours, whose votes make the classes
-_FITTED, _LARGEST = 20_000, 50_000_000  # labelled vectors, and numbers in them, that a head is fitted on
+_FITTED, _MOST_NUMBERS = 20_000, 50_000_000  # labelled vectors, and numbers in them, that a head is fitted on
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def fit_classifier(
     if neighbourhood is not None and choice.method != PLAIN:
         head = neighbourhood.head(choice.method, rows, labels[rows], len(classes))
     else:
-        rows = sample_rows(labels, groups, min(_FITTED, max(BANK, _LARGEST // vectors.shape[1])), seed)
+        rows = sample_rows(labels, groups, min(_FITTED, max(BANK, _MOST_NUMBERS // vectors.shape[1])), seed)
         head = fit_head(choice.candidate, vectors[rows], labels[rows], len(classes), one_scale=one_scale)
     most = VOTERS if head.candidate.kind == "knn" else BANK
     kept = sample_rows(labels[rows], groups[rows], most, seed)

@@ -76,12 +76,16 @@ def compare_groups(
 
     Parameters
     ----------
-    values : for every label a value for every person (NaN: undefined, the person does not count for this
-    label). membership : the group of every person; people without one are left out and counted. test :
-    `permutation` of people between groups (difference of means for two groups, of mean ranks for more), or
-        `kruskal` (Kruskal–Wallis, asymptotic).
-    covariates : numbers by name and person that are taken out of the difference of two groups (Freedman and
-    Lane, 1983).
+    values
+        For every label a value for every person (NaN: undefined, the person does not count for this label).
+    membership
+        The group of every person; people without one are left out and counted.
+    test
+        `permutation` of people between groups (difference of means for two groups, of mean ranks for more),
+        or `kruskal` (Kruskal–Wallis, asymptotic).
+    covariates
+        Numbers by name and person that are taken out of the difference of two groups (Freedman and Lane,
+        1983).
 
     Returns
     -------

@@ -70,9 +70,12 @@ def compare_conditions(
 
     Parameters
     ----------
-    values : for every label and condition a value for every person (NaN: undefined).
-    test : `permutation`, or `mixed` for a linear mixed model.
-    covariates : numbers by name and person; they need the mixed model.
+    values
+        For every label and condition a value for every person (NaN: undefined).
+    test
+        `permutation`, or `mixed` for a linear mixed model.
+    covariates
+        Numbers by name and person; they need the mixed model.
     """
     check_choice("test of conditions within people", test, TESTS)
     if covariates and test != "mixed":

@@ -27,7 +27,7 @@ from halp.data.text_files import problem
 
 _ALLOWANCE = 64 * MIB
 _RATIO = 100
-_LARGEST = 4096 * MIB
+_MOST_BYTES = 4096 * MIB
 _BLOCK = 16 * MIB
 # The environment carries the limit to the processes that read clips.
 _VARIABLE = "HALP_MAX_MEMORY"
@@ -55,7 +55,7 @@ def memory_limit(size: int | None) -> Iterator[None]:
 def expansion_limit(packed: int) -> int:
     """Bytes that `packed` bytes of an archive may become."""
     chosen = os.environ.get(_VARIABLE, "")
-    return int(chosen) if chosen.isdecimal() else min(_ALLOWANCE + _RATIO * packed, _LARGEST)
+    return int(chosen) if chosen.isdecimal() else min(_ALLOWANCE + _RATIO * packed, _MOST_BYTES)
 
 
 def member_names(path: Path) -> frozenset[str]:

@@ -85,7 +85,7 @@ register_reader(TrcReader("trc", "OpenSim marker trajectories (.trc), also of Op
 
 _BLOCK = 512
 _KEY = 0x50
-_LARGEST = 1024 * MIB
+_LARGEST_FILE = 1024 * MIB
 _DEC, _SGI = 85, 86
 _TYPES = {-1: "S1", 1: "i1", 2: "i2", 4: "f4"}
 
@@ -102,7 +102,7 @@ class C3dReader(PoseFileReader):
         return len(start) == 2 and start[1] == _KEY and start[0] > 0
 
     def load(self, path: Path) -> Poses:
-        data = read_bytes(path, _LARGEST)
+        data = read_bytes(path, _LARGEST_FILE)
         if len(data) < _BLOCK or data[1] != _KEY:
             raise problem(path, "", "it does not begin like a C3D file")
         place = (data[0] - 1) * _BLOCK
