@@ -23,9 +23,17 @@ from benchmarks.harness import RESULTS
 from halp.evaluation.results import versions
 from halp.skeleton import topology_for
 from halp.tasks.group_tests import compare_groups
-from halp.tasks.intervals import mean_interval
+from halp.tasks.intervals import (
+    asymmetry,
+    asymmetry_interval,
+    mean_interval,
+    median_interval,
+    share_interval,
+    sums_interval,
+)
 from halp.tasks.permutation import cluster_permutation
 from halp.tasks.pose_tracks import Floats, PoseTrack
+from halp.tasks.reliability import icc_interval, kappas
 from halp.tasks.repetitions import find_repetitions
 from halp.tasks.within import compare_conditions
 
@@ -154,11 +162,57 @@ def cycles(rng: np.random.Generator, trials: int) -> dict[str, float]:
     return {"cycle time of 9 repetitions": float(np.mean(found))}
 
 
+def counted(rng: np.random.Generator, trials: int) -> dict[str, float]:
+    """Shares, medians, left against right, and what is drawn over recordings."""
+    coverage: dict[str, float] = {}
+
+    def add(name: str, intervals: list[list[float] | None], truth: float) -> None:
+        coverage[name] = float(np.mean([holds(interval, truth) for interval in intervals]))
+
+    rounds = range(trials)
+    for n in (8, 20):
+        add(f"probability 0.3 of {n} transitions",
+            [share_interval(int(rng.binomial(n, 0.3)), n) for _ in rounds], 0.3)  # fmt: skip
+        for name, (draw, _) in POPULATIONS.items():
+            truth = float(np.median(draw(rng, 10**6)))
+            add(f"median of {n} people, {name}", [median_interval(draw(rng, n)) for _ in rounds], truth)
+        sides = [(rng.normal(1.2, 0.06, n), rng.normal(1.0, 0.06, n)) for _ in rounds]
+        add(f"asymmetry of {n} strides a side", [asymmetry_interval(*pair) for pair in sides],
+            asymmetry(1.2, 1.0) or 0.0)  # fmt: skip
+        rated = [
+            rng.normal(0, 2, (n, 1)) + rng.normal(0, 0.5, (1, 2)) + rng.normal(0, 1, (n, 2)) for _ in rounds
+        ]
+        add(f"ICC of {n} recordings", [icc_interval(table) for table in rated], 4 / 5.25)
+        add(f"share of a group in {n} recordings",
+            [sums_interval(_shares(rng, n), lambda s: s[:, 0] / s[:, 1], "share") for _ in rounds], 0.25)  # fmt: skip
+        truth = float(kappas(_tables(rng, 50_000).sum(0)[None])[0])
+        add(
+            f"kappa of {n} recordings",
+            [sums_interval(_tables(rng, n), kappas, "correlation") for _ in rounds],
+            truth,
+        )
+    return coverage
+
+
+def _shares(rng: np.random.Generator, recordings: int) -> Floats:
+    """Windows of a group and of all groups in each recording: a quarter on average, which varies a lot."""
+    windows = rng.integers(20, 60, recordings)
+    return np.column_stack([rng.binomial(windows, rng.beta(1, 3, recordings)), windows])
+
+
+def _tables(rng: np.random.Generator, recordings: int) -> Floats:
+    """Bins of two accounts and two labels in each recording; agreement and the share of a label vary."""
+    share, same = rng.beta(4, 4, recordings), rng.beta(8, 2, recordings)
+    cells = np.stack([share * same, share * (1 - same), (1 - share) * (1 - same), (1 - share) * same], axis=1)
+    return rng.multinomial(rng.integers(100, 400, recordings), cells).astype(float)
+
+
 def measure(trials: int, seed: int = 0) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     coverage, alarms = between(rng, trials)
     more, further = paired(rng, trials)
     coverage = means(rng, 4 * trials) | coverage | more | cycles(rng, max(trials // 5, 20))
+    coverage |= counted(rng, trials)
     return {
         "trials": trials,
         "coverage of 95 % intervals": coverage,

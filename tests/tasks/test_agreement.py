@@ -13,8 +13,8 @@ from halp.cli import main
 from halp.core.errors import InputError
 from halp.data.spans import Event, Events
 from halp.tasks.agreement import compare_accounts as agreement
-from halp.tasks.agreement import icc
 from halp.tasks.events.formats import write_events
+from halp.tasks.reliability import icc
 
 HUMAN = Events(
     [Event("a", 0, 4, "walk"), Event("a", 4, 6, "sit"), Event("a", 6, 10, "walk"), Event("b", 0, 5, "sit")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +17,20 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.data.spans import UNSEEN, Event, Events
-from halp.tasks.intervals import rounded
+from halp.tasks.intervals import COUNTED, FEWEST_DRAWN, Floats, rounded, sums_interval
 from halp.tasks.read_events import EventsLike, read_matched
+from halp.tasks.reliability import icc, icc_interval, kappa, kappas
 
+#: Why numbers have no interval, by their place in the answer.
+FEW = f"below {FEWEST_DRAWN} recordings, or where all of them are alike, it has none"
+NO_INTERVAL = {
+    "recordings": COUNTED,
+    "confusion": "seconds, counted completely",
+    **dict.fromkeys(("labels.bouts_first", "labels.bouts_second", "labels.matched"), "counted completely"),
+    "kappa": FEW,
+    "agreement": FEW,
+    "labels": FEW,
+}
 NONE = "none"  # in confusions: time that an account leaves without a label
 Tiers = dict[tuple[str, str], list[Event]]
 Matches = tuple[int, int, list[tuple[Event, Event]]]  # bouts of both accounts, and pairs of the same
@@ -140,9 +151,16 @@ def compare_accounts(
     np.add.at(confusion, (codes[0], codes[1]), bin_width)
     movements = [label for label in labels if label not in UNSEEN]
     matches = {label: [_matched(one, two, label, overlap) for one, two, _ in pairs] for label in movements}
+    tables = np.array([_table(row, len(names)) for row in bins])
     return {
         "kappa": kappa(codes[0], codes[1]),
+        "kappa_interval": sums_interval(tables.reshape(len(bins), -1), kappas, "correlation"),
         "agreement": float((codes[0] == codes[1]).mean()),
+        "agreement_interval": sums_interval(
+            np.array([[np.trace(table), table.sum()] for table in tables]),
+            lambda s: s[:, 0] / s[:, 1],
+            "share",
+        ),
         "recordings": [
             {
                 "recording": key[0],
@@ -153,9 +171,12 @@ def compare_accounts(
             for row, (_, _, key) in zip(bins, pairs)
         ],
         "labels": [
-            _label_row(label, codes, labels.index(label), matches[label], pairs) for label in movements
+            _label_row(label, codes, labels.index(label), matches[label], pairs)
+            | _label_intervals(tables, labels.index(label), matches[label])
+            for label in movements
         ],
         "confusion": {"labels": names, "seconds": confusion.tolist()},
+        "no_interval": NO_INTERVAL,
     }, notes
 
 
@@ -205,15 +226,6 @@ def _binned(
                 first, last = np.searchsorted(middles, [event.start, event.stop])
                 codes[row, first:last] = labels.index(event.label)
     return codes
-
-
-def kappa(one: npt.ArrayLike, two: npt.ArrayLike) -> float | None:
-    """Cohen's kappa; None where both know one label only, so that chance cannot be told from agreement."""
-    from sklearn.metrics import cohen_kappa_score
-
-    if len(np.unique(np.concatenate([np.asarray(one), np.asarray(two)]))) < 2:
-        return None
-    return float(cohen_kappa_score(one, two))
 
 
 def _matched(one: Sequence[Event], two: Sequence[Event], label: str, overlap: float) -> Matches:
@@ -266,22 +278,37 @@ def _label_row(
         "start_bias": float(starts.mean()) if same else None,
         "stop_bias": float(stops.mean()) if same else None,
         "icc": icc(totals),
+        "icc_interval": icc_interval(totals),
     }
 
 
-def icc(values: npt.ArrayLike) -> float | None:
-    """Intraclass correlation ICC(2,1) of `(targets, raters)`: absolute agreement of single raters; None where
-    undefined.
+def _table(codes: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """How many bins of one recording have each label in the first and in the second account."""
+    return np.bincount(codes[0] * size + codes[1], minlength=size * size).reshape(size, size)
 
-    Two-way random effects after Shrout and Fleiss (1979).
-    """
-    table = np.asarray(values, dtype=np.float64)
-    n, k = table.shape
-    if n < 2 or k < 2:
-        return None
-    mean = table.mean()
-    rows = k * ((table.mean(1) - mean) ** 2).sum() / (n - 1)
-    columns = n * ((table.mean(0) - mean) ** 2).sum() / (k - 1)
-    rest = ((table - table.mean(1, keepdims=True) - table.mean(0) + mean) ** 2).sum() / ((n - 1) * (k - 1))
-    below = rows + (k - 1) * rest + k * (columns - rest) / n
-    return float((rows - rest) / below) if below > 0 else None
+
+def _label_intervals(
+    tables: npt.NDArray[np.int64], place: int, matches: Sequence[Matches]
+) -> dict[str, list[float] | None]:
+    """Intervals over recordings of what `_label_row` reports."""
+    here, both = tables[:, place].sum(1), tables[:, place, place]
+    there, whole = tables[:, :, place].sum(1), tables.sum((1, 2))
+    two = np.column_stack([both, here - both, there - both, whole - here - there + both])
+    rows = []
+    for count, other, same in matches:
+        late = [np.array([getattr(b, end) - getattr(a, end) for a, b in same]) for end in ("start", "stop")]
+        rows.append([len(same), count, other, *(np.abs(d).sum() for d in late), *(d.sum() for d in late)])
+    ratios: dict[str, Callable[[Floats], Floats]] = {
+        "precision": lambda s: s[:, 0] / s[:, 2],
+        "recall": lambda s: s[:, 0] / s[:, 1],
+        "f1": lambda s: 2 * s[:, 0] / (s[:, 1] + s[:, 2]),
+        "start_error": lambda s: s[:, 3] / s[:, 0],
+        "stop_error": lambda s: s[:, 4] / s[:, 0],
+        "start_bias": lambda s: s[:, 5] / s[:, 0],
+        "stop_bias": lambda s: s[:, 6] / s[:, 0],
+    }
+    intervals = {
+        f"{name}_interval": sums_interval(rows, ratio, "plain" if name.startswith("st") else "share")
+        for name, ratio in ratios.items()
+    }
+    return {"kappa_interval": sums_interval(two, kappas, "correlation")} | intervals

@@ -25,6 +25,10 @@ from halp.tasks.intervals import asymmetry, rounded
 from halp.tasks.pose_tracks import Floats, PoseTrack, read_poses, source_name
 
 FLAT = "the poses have two dimensions: angles are those of the projection onto the image, so ranges and velocities only compare movements in the image plane"  # noqa: E501
+SINGLE = (
+    "one recording does not tell the error of its extremes; `halp repetitions` and `halp curves` give"
+    " intervals over cycles"
+)
 _SMOOTHING = 0.2  # seconds of the window that velocities are fitted in
 
 # the joint in the middle, and what may lie on either side of it
@@ -223,6 +227,8 @@ def angle_table(poses: PoseTrack, angles: Mapping[str, Floats]) -> list[dict[str
             "missing": float(1 - len(known) / len(angle)),
             "outliers": int((speed[np.isfinite(speed)] > FASTEST).sum()),
             "asymmetry": None,
+            "interval": None,
+            "interval_reason": SINGLE,
         }
     for name, row in rows.items():
         right = rows.get(name.replace("_left", "_right")) if name.endswith("_left") else None

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from halp.core.progress import Bar
 from halp.data.spans import UNSEEN, Event, Events
+from halp.tasks.intervals import share_interval
 
 Floats = npt.NDArray[np.float64]
 ORDERS, FEWEST_ORDERS = (
@@ -178,6 +179,7 @@ def transitions(
             "to": labels[b],
             "count": int(counts[a, b]),
             "probability": float(counts[a, b] / sums[a, 0]) if sums[a, 0] else None,
+            "probability_interval": share_interval(int(counts[a, b]), int(sums[a, 0])),
             "expected": float(expected[a, b]),
             "p": float(p[a, b]),
             "p_corrected": q,

@@ -21,10 +21,6 @@ from halp.tasks.angles import angle_table, interior_angle
 from halp.tasks.body_frame import BodyFrame, body_frame, middle
 from halp.tasks.pose_tracks import Floats, PoseTrack
 
-SINGLE = (
-    "one recording does not tell the error of its extremes; `halp repetitions` and `halp curves` give"
-    " intervals over cycles"
-)
 SMOOTHING = "angles: none; velocities: Savitzky-Golay, second order, 0.2 s"
 
 Measure = Callable[
@@ -205,5 +201,4 @@ def clinical_rows(poses: PoseTrack) -> list[dict[str, Any]]:
             "isb": known.isb,
             "smoothing": SMOOTHING,
         }
-        row |= {"interval": None, "interval_reason": SINGLE}
     return rows

@@ -24,11 +24,21 @@ from halp.features.table import FeatureTable
 from halp.sphere import kmeans
 from halp.tasks.adapt import fit_metric
 from halp.tasks.heads import unit
+from halp.tasks.intervals import FEWEST_DRAWN, rounded, sums_interval
 
 MOST_GROUPS = 12  # tried where the number is not given
 FITTED = 50_000  # vectors that groups are fitted to
 NEARLY = 0.8  # of the best silhouette, from which on groups are nearly as far apart
 _SAMPLE = 1000  # vectors that the silhouette is computed with
+
+
+#: Why numbers have no interval, by their place in the answer.
+NO_INTERVAL = {
+    "silhouette": "it describes these clips and groups",
+    "silhouettes": "they describe these clips",
+    "groups.size": "counted completely",
+    "groups.share": f"below {FEWEST_DRAWN} recordings, or where all of them are alike, it has none",
+}
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,7 @@ class Clustering:
         """Groups with their typical clip and members, largest first."""
         group = self.clusters.group
         return {
+            "no_interval": NO_INTERVAL,
             "silhouette": round(self.clusters.silhouette, 6),
             "suggested": self.clusters.suggested,
             "silhouettes": {
@@ -112,12 +123,21 @@ class Clustering:
                 {
                     "group": number + 1,
                     "size": int((group == number).sum()),
+                    "share": round(float((group == number).mean()), 6),
+                    "share_interval": self._share_interval(number),
                     "typical": self._entry(typical),
                     "members": [self._entry(row) for row in np.flatnonzero(group == number).tolist()],
                 }
                 for number, typical in enumerate(self.clusters.typical.tolist())
             ],
         }
+
+    def _share_interval(self, number: int) -> list[float] | None:
+        """Jackknife interval over recordings: windows of one recording are not independent."""
+        recording = self.table.recording
+        sizes, inside = (np.bincount(recording, weights) for weights in (None, self.clusters.group == number))
+        rows = np.column_stack([inside, sizes])[sizes > 0]
+        return rounded(sums_interval(rows, lambda sums: sums[:, 0] / sums[:, 1], "share"))
 
     def _entry(self, row: int) -> dict[str, Any]:
         name, start = self.table.name(row), round(float(self.table.starts[row]), 6)

@@ -97,6 +97,7 @@ def _trace(total: Floats, taken: npt.NDArray[np.int8]) -> Ints:
     return np.array(path[::-1], dtype=np.int64)
 
 
+TWO = "two recordings are compared as they are; several of each are needed to tell how they vary"
 MOMENTS = 300  # of a recording that the encoder looks at; of a longer one every n-th
 _REACH = 1.5  # a stretch differs where it is this many robust deviations above the median
 _SHORTEST = 3
@@ -147,6 +148,7 @@ class Comparison:
             "joints": [{"joint": self.topology.joints[v], "difference": _rounded(means[v])} for v in order],
             "stretches": [_stretch_json(stretch) for stretch in self.stretches],
             "alignment": times.tolist(),
+            "no_interval": dict.fromkeys(("distance", "difference", "joints", "stretches"), TWO),
         }
 
     def joint_means(self) -> Floats:

@@ -35,6 +35,13 @@ from halp.tasks.read_events import read_people
 from halp.tasks.repetitions import find_repetitions
 
 POINTS = 101
+#: Why numbers have no interval, by their place in the answer; `low` and `high` are that of `mean`.
+NO_INTERVAL = {
+    "groups.std": "it describes how people (or cycles) differ",
+    "test.t": "a test statistic; p belongs to it",
+    "test.threshold": "a test statistic",
+    "test.clusters": "p belongs to a cluster; its edges are not estimates of where a difference begins",
+}
 
 
 @dataclass(frozen=True)
@@ -69,9 +76,8 @@ class Curves:
     def to_json(self) -> dict[str, Any]:
         """Means with bands, and the test."""
         unit = {"unit": "deg", "points": POINTS, "smoothing": "none"}
-        return rounded(
-            {"angle": self.angle, "by": self.by, **unit, "groups": list(self.groups), "test": self.test}
-        )
+        answer = {"angle": self.angle, "by": self.by, **unit, "groups": list(self.groups), "test": self.test}
+        return rounded(answer | {"no_interval": NO_INTERVAL})
 
 
 def curves(

@@ -20,12 +20,23 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
+from halp.tasks.intervals import share_interval
 
 Floats = npt.NDArray[np.float64]
 NEAREST = 5
 FEWEST = 5  # people of a reference; fewer cannot give a percentile
 UNLIKE = 1.15  # times the score of the most unusual person of the reference, beyond which a movement is of another kind
 CHANGED = 20.0  # points by which percentiles of two windows may differ before that is worth a warning
+
+
+#: Why numbers have no interval, by their place in a row.
+NO_INTERVAL = {
+    "score": "one visit; its percentile has an interval over the people of the reference",
+    "reference": "what the people of the reference have",
+    "joints": "one visit, as the score is",
+    "moments": "single windows",
+    "other_windows": "the same measure with half the window, to see what depends on it",
+}
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,8 @@ def deviation(reference: Reference, tested: PersonWindows) -> list[dict[str, Any
                 "person": tested.persons[mine[0]],
                 "score": float(scores[mine].mean()),
                 "percentile": 100.0 * below / len(others),
+                "percentile_interval": [100 * end for end in share_interval(int(below), len(others)) or ()],
+                "no_interval": NO_INTERVAL,
                 "people": len(others),
                 "unlike": bool(scores[mine].mean() > UNLIKE * reference.spread["highest"]),
                 "reference": reference.spread,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from halp.core.errors import InputError, check_choice
 from halp.data.spans import Events
 from halp.tasks.bouts import Bouts, false_discovery, measures
-from halp.tasks.intervals import mean_interval, welch_interval
+from halp.tasks.intervals import mean_interval, median_interval, welch_interval
 
 Floats = npt.NDArray[np.float64]
 MEASURES = ("share", "rate", "mean", "count", "total", "latency")
@@ -151,6 +151,7 @@ def _compare_label(
                 "persons": len(part),
                 "mean": float(part.mean()) if len(part) else None,
                 "median": float(np.median(part)) if len(part) else None,
+                "median_interval": median_interval(part),
                 "std": float(part.std(ddof=1)) if len(part) > 1 else None,
                 "interval": mean_interval(part),
             }

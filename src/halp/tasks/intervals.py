@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+FEWEST_DRAWN = 5  # recordings or people; fewer cannot tell how they differ
+COUNTED = "one recording is counted completely and is a sample of nothing; see the summary over people"
 
 
 def mean_interval(values: npt.ArrayLike) -> list[float] | None:
@@ -56,6 +58,73 @@ def bootstrap_interval(
     return [float(end) for end in np.nanpercentile(statistic(drawn), [2.5, 97.5])]
 
 
+def sums_interval(
+    rows: npt.ArrayLike, statistic: Callable[[Floats], Floats], scale: str = "plain"
+) -> list[float] | None:
+    """Jackknife interval of a statistic of the sums of rows `(n, k)`, such as a ratio of two of them.
+
+    Rows are recordings or people, left out as wholes, so that what belongs to one of them stays together.
+    `statistic` takes sums `(R, k)`; on the scale `share` it lies between 0 and 1, on `correlation` between
+    -1 and 1. None below `FEWEST_DRAWN` rows, and where leaving one out changes nothing or is not defined.
+    """
+    from scipy.stats import t
+
+    values = np.asarray(rows, dtype=np.float64)
+    count = len(values)
+    if count < FEWEST_DRAWN:
+        return None
+    there, back = _SCALES[scale]
+    with np.errstate(all="ignore"):
+        found = there(statistic(np.concatenate([values.sum(0)[None], values.sum(0) - values])))
+    if not np.isfinite(found).all() or np.ptp(found[1:]) == 0:
+        return None
+    reach = t.ppf(0.975, count - 1) * math.sqrt((count - 1) * found[1:].var())
+    return [float(back(found[0] - reach)), float(back(found[0] + reach))]
+
+
+def _logit(share: Floats) -> Floats:
+    return np.asarray(np.log(share / (1 - share)))
+
+
+def _unlogit(value: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-value)))
+
+
+_SCALES: Mapping[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+    "plain": (np.asarray, np.asarray),
+    "share": (_logit, _unlogit),
+    "correlation": (np.arctanh, np.tanh),
+}
+
+
+def share_interval(count: int, total: int) -> list[float] | None:
+    """The exact interval of a share, after Clopper and Pearson; None of nothing.
+
+    >>> [round(end, 4) for end in share_interval(0, 10) or ()]
+    [0.0, 0.3085]
+    """
+    from scipy.stats import beta
+
+    if not total:
+        return None
+    low = float(beta.ppf(0.025, count, total - count + 1)) if count else 0.0
+    return [low, float(beta.ppf(0.975, count + 1, total - count)) if count < total else 1.0]
+
+
+def median_interval(values: npt.ArrayLike) -> list[float] | None:
+    """The interval of a median by order statistics, at least 95 % whatever the distribution; None below six
+    values.
+
+    >>> median_interval([1, 2, 3, 4, 5, 6])
+    [1.0, 6.0]
+    """
+    from scipy.stats import binom
+
+    known = np.sort(np.asarray(values, dtype=np.float64))
+    left_out = int(binom.ppf(0.025, len(known), 0.5)) if len(known) else 0
+    return None if left_out < 1 else [float(known[left_out - 1]), float(known[-left_out])]
+
+
 def welch_interval(first: npt.ArrayLike, second: npt.ArrayLike) -> list[float] | None:
     """Welch's interval of a difference of means of two groups; None if a group has fewer than two values."""
     from scipy.stats import ttest_ind
@@ -78,6 +147,30 @@ def asymmetry(left: float | None, right: float | None) -> float | None:
     if left is None or right is None or not left + right:
         return None
     return float(200 * (left - right) / (left + right))
+
+
+def asymmetry_interval(
+    left: npt.ArrayLike, right: npt.ArrayLike, *, resamples: int = 2000, seed: int = 0
+) -> list[float] | None:
+    """Bootstrap interval of `asymmetry` of two means over the strides of each side; None below five of a
+    side.
+    """
+    sides = [np.asarray(side, dtype=np.float64) for side in (left, right)]
+    if min(map(len, sides)) < FEWEST_DRAWN:
+        return None
+    rng = np.random.default_rng(seed)
+    one, other = (side[rng.integers(0, len(side), (resamples, len(side)))].mean(1) for side in sides)
+    drawn = 200 * (one - other) / np.where(one + other == 0, np.nan, one + other)
+    return [float(end) for end in np.nanpercentile(drawn, [2.5, 97.5])] if np.isfinite(drawn).any() else None
+
+
+def rate_interval(seconds: Sequence[float] | None) -> list[float] | None:
+    """The interval of a rate per minute from that of the mean seconds of one.
+
+    >>> rate_interval([1.0, 2.0])
+    [30.0, 60.0]
+    """
+    return [60 / seconds[1], 60 / seconds[0]] if seconds is not None and seconds[0] > 0 else None
 
 
 def names_of(known: Sequence[str], most: int = 12) -> str:

@@ -23,11 +23,21 @@ from halp.features.source import AnySource
 from halp.tasks.angles import angle_joints, joint_angles
 from halp.tasks.compare import align
 from halp.tasks.excursions import FASTEST, SAMPLES, best_component, best_curve, resampled, spectral_arc_length
-from halp.tasks.intervals import mean_interval, rounded, with_interval
+from halp.tasks.intervals import mean_interval, rate_interval, rounded, with_interval
 from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source_name
 
 _SMOOTHING = 0.1  # seconds
 _SMALLEST_BEND = 5.0  # degrees of an excursion of an angle
+
+
+#: Why numbers have no interval, by their place in the answer.
+NO_INTERVAL = {
+    "partial": "part of count_interval",
+    "*_mean": "below two repetitions they have none",
+    "cadence": "below two repetitions it has none",
+    "duration_cv": "it describes how repetitions differ",
+    "repetitions": "single repetitions; the means above have intervals",
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,9 @@ class Repetitions:
             "cycle_mean": float(np.mean(cycles)) if cycles else None,
             "cycle_interval": mean_interval(cycles),
             "cadence": 60 / float(np.mean(cycles)) if cycles else None,
+            "cadence_interval": rate_interval(mean_interval(cycles)),
             "pause_mean": float(np.mean(pauses)) if pauses else None,
+            "pause_interval": mean_interval(pauses),
             "angle": next((r.angle for r in self.repetitions), ""),
             "range_mean": float(np.mean(ranges)) if ranges else None,
             "range_interval": mean_interval(ranges),
@@ -105,6 +117,7 @@ class Repetitions:
             **self.poses.to_json(),
             **rounded(summary),
             "reference": self.reference,
+            "no_interval": NO_INTERVAL,
             "repetitions": [repetition.to_json() for repetition in self.repetitions],
         }
 

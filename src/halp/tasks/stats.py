@@ -23,9 +23,22 @@ from halp.data.text_files import point_number
 from halp.features.source import AnySource
 from halp.tasks.bouts import Bouts, covered, measures, observed_bouts, transitions
 from halp.tasks.group_tests import MEASURES, TESTS, compare_groups, groups_of, person_values
-from halp.tasks.intervals import described, rounded
+from halp.tasks.intervals import COUNTED, described, rounded
 from halp.tasks.read_events import EventsLike, of_source, read_matched, read_people
 from halp.tasks.within import compare_conditions, condition_values, conditions_of
+
+#: Why numbers have no interval, by their place in the answer.
+NO_INTERVAL = {
+    **dict.fromkeys(("recordings", "observed", "bins"), COUNTED),
+    "summary.std": "it describes how people differ",
+    "transitions.count": "counted completely",
+    "transitions.expected": "what chance gives; p compares the count with it",
+    "groups.labels.groups.median": "below six people it has none",
+    "groups.labels.groups.mean": "one person does not tell how people differ",
+    "groups.labels.groups.std": "it describes how people differ",
+    "groups.labels.std": "standard deviations of the mixed model; statsmodels gives no interval",
+    "groups.labels.covariates": "slopes that are taken out, not results",
+}
 
 
 @dataclass(frozen=True)
@@ -51,9 +64,10 @@ class Statistics:
             name: getattr(self, name)
             for name in ("recordings", "observed", "summary", "bins", "transitions", "groups")
         }
-        return {
+        shown = {
             name: rounded(rows) for name, rows in tables.items() if rows or name in ("recordings", "observed")
         }
+        return shown | {"no_interval": NO_INTERVAL}
 
 
 def stats(

@@ -23,7 +23,7 @@ from halp.data.spans import Events
 from halp.tasks.bouts import Bouts, false_discovery
 from halp.tasks.events.cells import needed
 from halp.tasks.group_tests import Floats, person_values
-from halp.tasks.intervals import bootstrap_interval, described, mean_interval, names_of
+from halp.tasks.intervals import bootstrap_interval, described, mean_interval, median_interval, names_of
 
 TESTS = ("permutation", "mixed")
 Values = dict[str, dict[str, dict[str, float]]]  # label → condition → person → value
@@ -135,6 +135,7 @@ def _compare_label(
                 "group": name,
                 "persons": len(known[name]),
                 "median": _median(known[name]),
+                "median_interval": median_interval(list(known[name].values())),
                 **_plain(known[name]),
             }
             for name in names

@@ -1,0 +1,195 @@
+"""No number without its error: every number that a verb reports has an interval or a stated reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase as fnmatch
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+import halp
+from halp import Event, Events
+from halp.tasks.agreement import compare_accounts
+from halp.tasks.angles import Angles
+from halp.tasks.curves import Curves, _compare, _group, cycles_of
+from halp.tasks.deviation import deviation, make_reference
+from halp.tasks.gait import find_gait
+from halp.tasks.intervals import (
+    asymmetry_interval,
+    mean_interval,
+    median_interval,
+    share_interval,
+    sums_interval,
+)
+from halp.tasks.reliability import kappas
+from halp.tasks.repetitions import find_repetitions
+from halp.tasks.stats import statistics
+from tests.gait_samples import walk
+from tests.tasks.test_deviation import people
+
+#: What tells where, when, how many were asked, or how sure: no estimates.
+NOT_ESTIMATED = {
+    "n", "person", "persons", "people", "points", "start", "stop", "end", "window", "groups.people", "cycles",
+    "p", "p_corrected", "complete", "left_out", "reference", "group", "suggested", "permutations",
+    "other_start", "other_end", "people_with_covariates", "low", "high",
+}  # fmt: skip
+
+
+def unstated(document: Any, path: tuple[str, ...] = (), reasons: tuple[Any, ...] = ()) -> Iterator[str]:
+    """Places of numbers without an interval or a reason."""
+    if isinstance(document, dict):
+        given = document.get("no_interval", {})
+        reasons = (*reasons, (len(path), given))
+        for key, value in document.items():
+            if key == "no_interval" or key in NOT_ESTIMATED or key.endswith("interval"):
+                continue
+            own = document.get(f"{key.removesuffix('_mean')}_interval")
+            if own is None and key in ("mean", "share"):
+                own = document.get("interval")
+            if own is None and key == "mean" and document.get("low") is not None:
+                own = document["low"], document["high"]
+            if own is None:
+                yield from unstated(value, (*path, key), (*reasons, (len(path), _reason(document))))
+    elif isinstance(document, list):
+        for value in document:
+            yield from unstated(value, path, reasons)
+    elif isinstance(document, (int, float)) and not isinstance(document, bool):
+        ends = [(depth, end) for depth in range(len(path)) for end in range(depth + 1, len(path) + 1)]
+        given = [(depth, place) for depth, places in reasons for place in places]
+        if not any(d == depth and fnmatch(".".join(path[d:end]), p) for d, end in ends for depth, p in given):
+            yield ".".join(path)
+
+
+def _reason(document: dict[str, Any]) -> dict[str, str]:
+    """A reason that is given beside an interval holds for all numbers of the row."""
+    return {"*": document["interval_reason"]} if document.get("interval_reason") else {}
+
+
+def accounts(recordings: int) -> tuple[Events, Events]:
+    """Two accounts of recordings that differ by up to a second."""
+    rng = np.random.default_rng(recordings)
+    rows: tuple[list[Event], list[Event]] = [], []
+    for number in range(recordings):
+        middle = 5 + 3 * rng.random()
+        for account, late in zip(rows, (0.0, rng.normal(0, 0.5))):
+            for label, start, stop in (("walk", 0, middle + late), ("sit", middle + late, 12)):
+                account.append(Event(f"r{number}", start, stop, label, f"p{number}", "human"))
+    return Events(rows[0]), Events(rows[1])
+
+
+def visits(persons: int) -> Events:
+    """Every person before and after, each with a condition and a group."""
+    rng = np.random.default_rng(persons)
+    return Events([
+        Event(f"r{person}{visit}", start, start + 1 + rng.random(), label, f"p{person}", "human", None,
+              {"visit": visit, "group": "ab"[person % 2]})
+        for person in range(persons) for visit in ("before", "after")
+        for start, label in ((0, "walk"), (3, "sit"), (6, "walk"), (9, "sit"))
+    ])  # fmt: skip
+
+
+def answers() -> dict[str, Any]:
+    """What verbs say of made recordings: with few and with enough of what intervals are over."""
+    found: dict[str, Any] = {}
+    for count in (2, 8):
+        found[f"stats of {count} people"] = statistics(visits(count), bins=4.0, resamples=49).to_json()
+        found[f"agreement of {count} recordings"] = compare_accounts(*accounts(count))[0]
+    found["stats by group"] = statistics(visits(8), by="group", resamples=49).to_json()
+    found["stats within people"] = statistics(visits(8), within="visit", resamples=49).to_json()
+    found["stats of one person"] = statistics(Events([Event("r", 0, 2, "walk")]), resamples=49).to_json()
+    walks = {"long": walk()[0], "short": walk(seconds=3)[0], "treadmill": walk(treadmill=True)[0]}
+    for name, poses in walks.items():
+        found[f"gait, {name}"] = find_gait(poses).to_json()
+        found[f"repetitions, {name}"] = find_repetitions(poses).to_json()
+        for convention in ("interior", "clinical"):
+            found[f"angles, {convention}, {name}"] = Angles([poses], "made", convention).to_json()
+    cycles = [c for side in ("left", "right") for c in cycles_of(walks["long"], f"knee_flexion_{side}")]
+    sides = [cycle.side for cycle in cycles]
+    groups = [_group(side, [c for c in cycles if c.side == side]) for side in ("left", "right")]
+    found["curves, one person"] = Curves("knee", cycles, groups, None, "made", "side").to_json()
+    rows = [
+        type(c)(c.recording, f"p{n // 2}", c.start, c.stop, "lr"[n % 2], c.values)
+        for n, c in enumerate(cycles)
+    ]
+    test = _compare(rows, [c.side for c in rows], ["l", "r"], "side", 49, 0)
+    found["curves, people"] = Curves("knee", rows, [_group("l", rows)], test, "made", "side").to_json()
+    assert sides.count("left") > 3
+    found["deviation"] = deviation(make_reference(people(8, 0)), people(2, 1, name="q"))
+    return found
+
+
+def test_every_number_of_a_verb_has_an_interval_or_a_reason() -> None:
+    missing = {name: sorted(set(unstated(document))) for name, document in answers().items()}
+    assert not {name: places for name, places in missing.items() if places}
+
+
+@pytest.mark.heavy
+def test_so_have_numbers_of_comparisons_and_groups() -> None:
+    rng = np.random.default_rng(0)
+    still = rng.normal(size=(1, 25, 3))
+    clips = [still + np.cumsum(rng.normal(0, 0.05, (40, 25, 3)), axis=0) for _ in range(8)]
+    how: Any = {"topology": "kinect-v2", "fps": 30, "progress": False}
+    for count in (3, 8):
+        shares = halp.cluster("halp-base", clips[:count], groups=2, cache=False, **how).to_json()
+        assert not set(unstated(shares))
+        assert (shares["groups"][0]["share_interval"] is None) == (count == 3)
+    assert not set(unstated(halp.compare("halp-base", clips[0], clips[1], **how).to_json()))
+
+
+def test_the_search_for_numbers_finds_one_without_an_interval() -> None:
+    document = {"count": 3, "no_interval": {"count": "counted"}, "rows": [{"start": 1.0, "size": 2.0}]}
+    assert list(unstated(document)) == ["rows.size"]
+    document["no_interval"] = {"count": "counted", "rows": "counted"}
+    assert not list(unstated(document))
+    assert list(unstated({"mean": 1.0, "interval": None})) == ["mean"]
+
+
+def test_the_share_interval_is_the_exact_one_of_scipy() -> None:
+    from scipy.stats import binomtest
+
+    for count, total in ((0, 5), (3, 17), (40, 40)):
+        exact = binomtest(count, total).proportion_ci(method="exact")
+        assert share_interval(count, total) == pytest.approx([exact.low, exact.high])
+
+
+def test_the_median_interval_holds_at_least_95_per_cent_by_counting_heads() -> None:
+    """Of n throws of a coin, the order statistics leave out fewer than 2.5 % on either side."""
+    from math import comb
+
+    for n in (6, 9, 20, 51):
+        low, high = median_interval(range(n)) or (0, 0)
+        inside = sum(comb(n, k) for k in range(int(low) + 1, int(high) + 1)) / 2**n
+        assert inside >= 0.95
+        one_less = sum(comb(n, k) for k in range(int(low) + 2, int(high))) / 2**n
+        assert one_less < 0.95
+
+
+def test_kappas_of_tables_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    one, two = rng.integers(0, 3, (2, 200))
+    two = np.where(rng.random(200) < 0.6, one, two)
+    table = np.zeros((3, 3))
+    np.add.at(table, (one, two), 1)
+    assert kappas(table.reshape(1, 9))[0] == pytest.approx(cohen_kappa_score(one, two))
+
+
+def test_the_interval_of_a_mean_by_leaving_one_out_is_that_of_student() -> None:
+    values = np.random.default_rng(0).normal(3, 1, 12)
+    rows = np.column_stack([values, np.ones(12)])
+    assert sums_interval(rows, lambda s: s[:, 0] / s[:, 1]) == pytest.approx(mean_interval(values))
+
+
+def test_intervals_of_ratios_contain_them_and_are_narrow_where_recordings_agree() -> None:
+    rng = np.random.default_rng(0)
+    alike = np.column_stack([rng.integers(9, 12, 30), np.full(30, 20)])
+    unlike = np.column_stack([rng.integers(0, 21, 30), np.full(30, 20)])
+    ends = [sums_interval(rows, lambda s: s[:, 0] / s[:, 1], "share") or [0, 0] for rows in (alike, unlike)]
+    assert ends[0][0] < alike[:, 0].sum() / 600 < ends[0][1]
+    assert ends[1][1] - ends[1][0] > 3 * (ends[0][1] - ends[0][0])
+    assert sums_interval(alike[:4], lambda s: s[:, 0]) is None
+    assert sums_interval(np.ones((9, 2)), lambda s: s[:, 0] / s[:, 1], "share") is None
+    low, high = asymmetry_interval([1.0, 1.1, 0.9, 1.0, 1.05], [0.5, 0.55, 0.45, 0.5, 0.5]) or [0, 0]
+    assert 50 < low < 200 / 3 < high < 80
