@@ -148,7 +148,9 @@ class Comparison:
             "joints": [{"joint": self.topology.joints[v], "difference": _rounded(means[v])} for v in order],
             "stretches": [_stretch_json(stretch) for stretch in self.stretches],
             "alignment": times.tolist(),
-            "no_interval": dict.fromkeys(("distance", "difference", "joints", "stretches"), TWO),
+            "no_interval": dict.fromkeys(
+                ("matched", "distance", "difference", "joints", "stretches", "alignment"), TWO
+            ),
         }
 
     def joint_means(self) -> Floats:

@@ -29,6 +29,10 @@ PART = 600.0  # seconds of video that are kept together; a kill loses no more
 _VERSION = 3  # of the files in the cache
 _BINS = 8  # of a colour channel in the histogram of a person's clothes
 _SCENE = (9, 16)  # rows and columns that two frames are compared by
+_CHANNELS = np.arange(3) * _BINS  # where the bins of each colour begin
+_ALONG, _ACROSS = (  # of a band over a limb, in its lengths
+    grid.reshape(-1, 1) for grid in np.meshgrid(np.linspace(0.15, 0.85, 24), np.linspace(-0.1, 0.1, 7))
+)
 
 
 @dataclass(frozen=True)
@@ -160,24 +164,20 @@ def colours(
     """Histograms of the three colours along groups of lines between joints, 255 for all pixels; zeros outside
     the picture.
     """
-    parts = []
+    parts, at = [], marks[:, :2].astype(np.float64)
     for lines in clothes:
-        places = np.concatenate([_band(*(marks[ends, :2].mean(axis=0) for ends in line)) for line in lines])
-        x, y = places.astype(int).T
+        ends = np.array([[at[joints].sum(axis=0) / len(joints) for joints in line] for line in lines])
+        x, y = _band(ends[:, :1], ends[:, 1:]).reshape(-1, 2).astype(int).T
         inside = (x >= 0) & (y >= 0) & (x < picture.shape[1]) & (y < picture.shape[0])
-        pixels = picture[y[inside], x[inside]]
-        counts = [np.bincount(channel >> 5, minlength=_BINS) for channel in pixels.T]
-        parts.append(np.concatenate(counts) * 255 // max(len(pixels), 1))
+        bins = (picture[y[inside], x[inside]] >> 5) + _CHANNELS
+        parts.append(np.bincount(bins.ravel(), minlength=3 * _BINS) * 255 // max(len(bins), 1))
     return np.concatenate(parts).astype(np.uint8)
 
 
-def _band(start: Marks, end: Marks) -> Marks:
-    """Places `(N, 2)` on a narrow band along the middle of a line."""
-    along, across = (
-        grid.ravel()[:, None] for grid in np.meshgrid(np.linspace(0.15, 0.85, 24), np.linspace(-0.1, 0.1, 7))
-    )
+def _band(start: npt.NDArray[np.float64], end: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Places `(…, N, 2)` on narrow bands along the middles of lines `(…, 1, 2)`."""
     way = end - start
-    return start + along * way + across * np.array([-way[1], way[0]])
+    return start + _ALONG * way + _ACROSS * (way[..., ::-1] * [-1, 1])
 
 
 def _nothing(like: FilmLandmarks) -> FilmLandmarks:
