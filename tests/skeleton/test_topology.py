@@ -227,6 +227,19 @@ MHR = [
 ]
 
 
+def mhr_tips(side: str) -> list[str]:
+    ends = ("tip", "first-joint", "second-joint", "third-joint")  # from the tip to the hand
+    return [f"{side}-{f}-{end}" for f in ("thumb", "index", "middle", "ring", "pinky") for end in ends]
+
+
+MHR_OUT = [name.replace("_", "-") for name in MHR]  # as SAM 3D Body calls what it gives
+for place, name in enumerate(MHR_OUT):
+    MHR_OUT[place] = f"{name}-tip" if name.endswith("-toe") else name
+for side in ("right", "left"):
+    first = MHR.index(f"{side}_thumb4")
+    MHR_OUT[first : first + 20] = mhr_tips(side)
+
+
 @pytest.mark.parametrize(
     ("name", "joints"),
     [
@@ -237,6 +250,7 @@ MHR = [
             [*SMPL, "jaw", "left_eye_smplhf", "right_eye_smplhf", *fingers("left"), *fingers("right")],
         ),
         ("mhr-70", MHR),
+        ("mhr-70", MHR_OUT),
     ],
 )
 def test_body_models_are_known_by_the_names_of_their_joints(name: str, joints: list[str]) -> None:
