@@ -85,6 +85,31 @@ def test_the_mixed_model_is_that_of_the_formula_with_gaps_and_a_covariate() -> N
     assert row["covariates"]["age"] == pytest.approx(theirs.params["age"], abs=1e-3)
 
 
+# Effort of nine people to stand up from four stools: `ergoStool` of R's nlme (Pinheiro and Bates, 2000)
+STOOLS = [[12, 15, 12, 10], [10, 14, 13, 12], [7, 14, 13, 9], [7, 11, 10, 9], [8, 11, 8, 7], [9, 11, 11, 10],
+          [8, 12, 12, 11], [7, 11, 8, 7], [9, 13, 10, 8]]  # fmt: skip
+
+
+def test_the_mixed_model_has_the_published_results_of_nlme() -> None:
+    """lme(effort ~ Type, random = ~ 1 | Subject): fixed effects 3.888889, 2.222222 and 0.666667 with a standard
+    error of 0.5186838, standard deviations 1.332465 between people and 1.100295 within.
+    """
+    pytest.importorskip("statsmodels")
+    values = {
+        "effort": {f"T{n + 1}": {f"p{p}": float(row[n]) for p, row in enumerate(STOOLS)} for n in range(4)}
+    }
+    (row,) = compare_conditions(values, test="mixed")["labels"]
+    against_first = [pair for pair in row["pairs"] if pair["first"] == "T1"]
+    assert [pair["second"] for pair in against_first] == ["T2", "T3", "T4"]
+    for pair, effect in zip(against_first, (3.888889, 2.222222, 0.666667)):
+        assert pair["difference"] == pytest.approx(-effect, abs=1e-6)
+        reach = 1.959964 * 0.5186838
+        assert pair["difference_interval"] == pytest.approx([-effect - reach, -effect + reach], abs=1e-4)
+    assert row["std"]["between"] == pytest.approx(1.332465, abs=1e-3)
+    assert row["std"]["within"] == pytest.approx(1.100295, abs=1e-4)
+    assert row["p"] < 1e-5
+
+
 def test_three_conditions_are_permuted_within_people() -> None:
     rng = np.random.default_rng(1)
     table = rng.normal(size=(8, 3)) + [0, 0.2, 2.0] + 5 * rng.normal(size=(8, 1))
