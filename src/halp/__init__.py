@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from halp.tasks.pose_files import poses
     from halp.tasks.read_events import events
     from halp.tasks.repetitions import repetitions
+    from halp.tasks.same_people import same_people
     from halp.tasks.search import search
     from halp.tasks.segment import segment
     from halp.tasks.stats import stats
@@ -82,6 +83,7 @@ _HOMES = {
     "halp.data.reading": ("Reading",),
     "halp.data.spans": ("Event", "Events"),
     "halp.tasks.people": ("people",),
+    "halp.tasks.same_people": ("same_people",),
     "halp.encoders.pretrained": ("PretrainedEncoder",),
     "halp.evaluation": ("Result", "evaluate", "list_protocols"),
     "halp.explorer.notebook": ("explore",),
@@ -191,6 +193,7 @@ __all__ = [
     "repetitions",
     "report",
     "reproduce",
+    "same_people",
     "save_model",
     "search",
     "segment",

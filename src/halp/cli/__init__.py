@@ -51,7 +51,7 @@ OTHER_SPELLINGS = {"--normalize": "--normalise"}
 # the commands as people look for them
 HEADINGS = {
     "Begin": ("demo", "doctor", "cache", "completion"),
-    "Look at recordings": ("explore", "people", "inspect", "formats", "pose-model"),
+    "Look at recordings": ("explore", "people", "same-people", "inspect", "formats", "pose-model"),
     "Use an encoder": (
         *("encoders", "search", "cluster", "compare", "segment", "live"),
         *("classify", "finetune", "embed", "export", "serve", "push", "pull"),

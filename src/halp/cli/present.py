@@ -52,6 +52,7 @@ def _register() -> None:
     from halp.tasks.measure_deviation import Deviations
     from halp.tasks.people import People
     from halp.tasks.repetitions import RepetitionCounts
+    from halp.tasks.same_people import SamePeople
     from halp.tasks.search import SearchResults
     from halp.tasks.segments import Predictions
     from halp.tasks.stats import Statistics
@@ -62,6 +63,7 @@ def _register() -> None:
         (Clustering, _groups),
         (Comparison, _comparison),
         (Predictions, _predictions),
+        (SamePeople, lambda answer: Shown([table_of(answer.to_json(), digits=2)])),
         (People, lambda answer: Shown([table_of(answer.to_json(), digits=2)])),
         (Statistics, _statistics),
         (Angles, _angles),

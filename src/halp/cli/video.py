@@ -84,6 +84,18 @@ app.verb(
 )
 
 
+app.verb(
+    "same-people",
+    Verb(
+        "halp.tasks.same_people:same_people",
+        types={"folder": Path},
+        whole=True,
+        page=False,
+        examples=("halp same-people films", "halp same-people films --out people.csv --json"),
+    ),
+)
+
+
 @app.command(name="pose-model")
 def pose_model(*, wheel: Path | None = None) -> None:
     """Fetch the weights of the pose estimator into the cache, once, verified by hash; films and cameras need

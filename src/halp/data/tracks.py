@@ -287,7 +287,7 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
     ratio = np.abs(np.log(later / before)) / np.where(cut, 1.0, 0.3 + 0.1 * gap)
     pose = geometry.apart(end, start, way) / 0.25 * np.clip(1 - gap / 0.5, 0, 1)
     looks = _looks(pieces, found)
-    unlike, known = _unlike(looks[one], looks[other])
+    unlike, known = unlike_looks(looks[one], looks[other])
     alike = np.where(
         known, np.minimum(unlike / _ALIKE, 2.5) ** 2, np.where(cut, 3.0, 0.0) + 2.0 * np.log1p(gap)
     )
@@ -332,7 +332,7 @@ def _looks(pieces: Sequence[_Piece], found: Detections) -> Floats:
     )
 
 
-def _unlike(one: Floats, other: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def unlike_looks(one: Floats, other: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Hellinger distance of histograms `(K, L)`, 0 to 1, and whether both are known."""
     totals = one.sum(axis=1), other.sum(axis=1)
     known = (totals[0] > 0) & (totals[1] > 0)

@@ -1,0 +1,135 @@
+"""Who is the same person in the videos of a folder: a row per person and video, with a number for the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from typing_extensions import Unpack
+
+from halp.core.errors import InputError
+from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event, Events
+from halp.skeleton import get_topology
+from halp.tasks.people import People, people
+from halp.video.film import SUFFIXES
+from halp.video.identity import Appearance, Match, body_build
+from halp.video.identity import same_people as match_people
+from halp.video.people import Person
+
+
+@dataclass(frozen=True)
+class SamePerson:
+    """One person in one video. `subject` is the person's name in the whole folder; `sure` (0 to 1) is how
+    much nearer the others of that name are than anybody else, None where there are none.
+    """
+
+    film: Path
+    recording: str
+    person: Person
+    subject: str
+    sure: float | None
+    distance: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        facts = self.person.to_json()
+        shown = {name: facts[name] for name in ("person", "first", "last", "share")}
+        sure = {"sure": self.sure, "distance": self.distance}
+        return {"subject": self.subject, "recording": self.recording} | shown | {
+            name: None if value is None else round(value, 4) for name, value in sure.items()
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SamePeople(Sequence[SamePerson]):
+    """Everybody in the videos of a folder, by the name in the folder."""
+
+    people: Sequence[SamePerson]
+    origin: str
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    @overload
+    def __getitem__(self, place: int) -> SamePerson: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[SamePerson]: ...
+    def __getitem__(self, place: int | slice) -> SamePerson | Sequence[SamePerson]:
+        return self.people[place]
+
+    def events(self) -> Events:
+        """When everybody is seen, with the name in the folder as subject."""
+        return Events(
+            [
+                Event(
+                    one.recording, one.person.first, one.person.last, "seen", one.subject, "model", one.sure
+                )
+                for one in self.people
+                if one.person.last > one.person.first
+            ]
+        )
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A row per person and video."""
+        return [one.to_json() for one in self.people]
+
+
+def same_people(
+    folder: str | Path, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
+) -> SamePeople:
+    """Find out who is the same person in several videos, by the colours of clothes and body proportions.
+
+    People get one name only if they are alike and clearly more alike than either is to anybody else in the two
+    videos; whoever is in doubt keeps a name of his or her own. People of one video are never the same.
+
+    Parameters
+    ----------
+    folder
+        A folder of videos.
+    reading, **keywords
+        How they are read: a `halp.Reading`, or its fields (persons, options).
+
+    Returns
+    -------
+    SamePeople
+        A row per person and video with `subject`, the name in the folder, and how sure it is.
+
+    Examples
+    --------
+    >>> import halp
+    >>> halp.same_people("nowhere")
+    Traceback (most recent call last):
+    ...
+    halp.core.errors.InputError: there is no folder 'nowhere' with videos; check the path
+    """
+    place, reading = Path(folder), combine(reading, keywords)
+    films = sorted(p for p in place.iterdir() if p.suffix.lower() in SUFFIXES) if place.is_dir() else []
+    if not films:
+        raise InputError(f"there is no folder '{place}' with videos; check the path")
+    seen = [people(film, reading=reading) for film in films]
+    rows = [(found, one) for found in seen for one in found]
+    numbers, matches = match_people([_appearance(found, one) for found, one in rows])
+    named = [
+        SamePerson(found.film, found.recording(one), one, f"person {number + 1}", *_surest(at, matches))
+        for at, ((found, one), number) in enumerate(zip(rows, numbers))
+    ]
+    return SamePeople(sorted(named, key=lambda one: (int(one.subject[7:]), one.recording)), str(folder))
+
+
+def _surest(place: int, matches: Sequence[Match]) -> tuple[float | None, float | None]:
+    own = [match for match in matches if place in (match.first, match.second)]
+    best = max(own, key=lambda match: match.sure, default=None)
+    return (None, None) if best is None else (best.sure, best.distance)
+
+
+def _appearance(found: People, person: Person) -> Appearance:
+    marks = found.landmarks
+    look = marks.look[person.rows].mean(axis=0, dtype=np.float64)
+    if marks.world.shape[1] != len(get_topology("mediapipe-33").joints):
+        raise InputError("body proportions need MediaPipe's landmarks in space; leave out pose_model")
+    return Appearance(
+        str(found.film), look, body_build(marks.world[person.rows], get_topology("mediapipe-33").joints)
+    )

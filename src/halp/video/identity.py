@@ -1,0 +1,124 @@
+"""Who is the same person in several videos: the colours of clothes and the proportions of the body.
+
+Both change with light, camera and clothes, so two people are taken for one only where they are alike and
+clearly more alike than either is to anybody else. People of one video are never the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.data.tracks import unlike_looks
+
+Floats = npt.NDArray[np.float64]
+
+_LOOK = 0.25  # Hellinger distance of the colours of one person's clothes that is usual in other light
+_BUILD = 0.04  # root mean square of the logarithms of proportions: two adults differ by 0.05, one by 0.02
+_FAR = 1.0  # distance beyond which two people are not taken for one
+_MARGIN = 0.6  # of the distance to the next person that the distance to the same one may be
+_SEEN = 0.5  # visibility of joints whose bones are measured
+_BONES = (("hip", "knee"), ("knee", "ankle"), ("shoulder", "elbow"), ("elbow", "wrist"))
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """A person of a video: colours of the clothes `(L,)`, zeros where unknown, and logarithms of the lengths
+    of body parts about their mean `(7,)`, NaN where unknown.
+    """
+
+    film: str
+    look: Floats
+    build: Floats
+
+
+@dataclass(frozen=True)
+class Match:
+    """Two people, by their places, who are taken for one; `sure` is 0 where another person is as near, 1
+    where nobody else is.
+    """
+
+    first: int
+    second: int
+    distance: float
+    sure: float
+
+
+def body_build(world: npt.NDArray[np.float32], joints: Sequence[str]) -> Floats:
+    """Logarithms of median lengths of thigh, shank, arm, forearm, shoulders, hips and trunk, about their mean.
+
+    `world` `(T, V, 4)` are places in space and visibility. All NaN where a part is never seen.
+    """
+
+    def at(name: str) -> npt.NDArray[np.float32]:
+        marks = world[:, joints.index(name)]
+        return np.where(marks[:, 3:] > _SEEN, marks[:, :3], np.nan)
+
+    sides = {
+        name: [at(f"{name}_{side}") for side in ("left", "right")]
+        for name in ("hip", "knee", "ankle", "shoulder", "elbow", "wrist")
+    }
+    ways = [np.concatenate([a - b for a, b in zip(sides[one], sides[other])]) for one, other in _BONES]
+    ways += [sides["shoulder"][0] - sides["shoulder"][1], sides["hip"][0] - sides["hip"][1]]
+    ways.append((sum(sides["shoulder"]) - sum(sides["hip"])) / 2)
+    lengths = [np.linalg.norm(way, axis=1) for way in ways]
+    known = [length[np.isfinite(length) & (length > 0)] for length in lengths]
+    logs = np.array([np.log(np.median(length)) if len(length) else np.nan for length in known])
+    return logs - logs.mean()
+
+
+def distances(people: Sequence[Appearance]) -> Floats:
+    """Distance of every two people `(N, N)`, in units of what is usual for one; infinite within a video and
+    where clothes or proportions are unknown.
+    """
+    table = np.full((len(people), len(people)), np.inf)
+    for one, other in combinations(range(len(people)), 2):
+        first, second = people[one], people[other]
+        look, known = unlike_looks(first.look[None], second.look[None])
+        build = float(np.sqrt(((first.build - second.build) ** 2).mean()))
+        if first.film != second.film and known[0] and np.isfinite(build):
+            table[one, other] = table[other, one] = float(np.hypot(look[0] / _LOOK, build / _BUILD))
+    return table
+
+
+def same_people(people: Sequence[Appearance]) -> tuple[list[int], list[Match]]:
+    """A number for every person, from 0, which is shared by those who are one; and the matches behind that.
+
+    A match needs two people of different videos who are nearest to each other in these videos, near enough,
+    and nearer than anybody else there by a margin. Groups grow from the surest match on, as long as all of
+    their people are near each other and no two of one video.
+    """
+    table = distances(people)
+    groups = {place: {place} for place in range(len(people))}
+    matches = sorted(_matches(people, table), key=lambda match: (-match.sure, match.distance))
+    kept = []
+    for match in matches:
+        one, other = groups[match.first], groups[match.second]
+        if one is not other:
+            if any(table[a, b] > _FAR for a in one for b in other):
+                continue
+            one |= other
+            for place in other:
+                groups[place] = one
+        kept.append(match)
+    firsts = [min(groups[place]) for place in range(len(people))]
+    order = {first: number for number, first in enumerate(sorted(set(firsts)))}
+    return [order[first] for first in firsts], kept
+
+
+def _matches(people: Sequence[Appearance], table: Floats) -> list[Match]:
+    """Pairs who are near, and nearer by a margin than either is to others of the two videos."""
+    films = np.array([person.film for person in people])
+    found = []
+    for one, other in zip(*np.where(np.triu(table) <= _FAR)):
+        nearest = float(table[one, other])
+        rivals = [table[one, place] for place in np.flatnonzero(films == films[other]) if place != other]
+        rivals += [table[place, other] for place in np.flatnonzero(films == films[one]) if place != one]
+        second = float(min([*rivals, _FAR / _MARGIN]))  # a stranger may be as near as that
+        if nearest <= _MARGIN * second:
+            found.append(Match(int(one), int(other), nearest, 1 - nearest / second))
+    return found
