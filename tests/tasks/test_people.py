@@ -126,6 +126,22 @@ def test_a_person_who_is_found_twice_is_one_person(film: Path) -> None:
     assert [one.share for one in find_people(doubled)] == [1.0, 0.375]
 
 
+def test_another_pose_of_somebody_that_begins_before_the_first_one_ends_is_the_same_person(
+    film: Path,
+) -> None:
+    """From 1.5 to 2 s the child is found twice, in the same box with other joints; later only the other way."""
+    landmarks = halp.people(film).landmarks
+    other = body(101, 61, 119, 109)
+    other[:, :2], other[:, 3] = other[::-1, :2], 0.8
+    frames = []
+    for number, part in enumerate(landmarks.frames()):
+        child, *adults = landmarks.image[part]
+        frames.append([*([child] if number < 20 else []), *([other] if number >= 15 else []), *adults])
+    image, counts = np.stack([one for people in frames for one in people]), np.array(list(map(len, frames)))
+    changed = replace(landmarks, people=counts, image=image, world=image / 100)
+    assert [one.share for one in find_people(changed)] == [1.0, 0.375]
+
+
 @pytest.mark.parametrize(
     ("name", "keywords", "words"),
     [

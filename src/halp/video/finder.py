@@ -29,7 +29,7 @@ _NEAR = (
 )
 _ROOM = 1.6  # side of a crop, in sides of the person's box
 _SAME = 0.2  # mean joint distance, in body sizes, below which two poses are of one person
-_SAME_BOX = 0.7  # share of the box of each of two poses in the other, above which they are of one person
+SAME_BOX = 0.7  # share of the box of each of two poses in the other, above which they are of one person
 _LEAST = 32  # pixels of the shorter side of an area that is searched
 _JUMP = 0.6  # body sizes from one frame to the next that nobody moves
 _GROWTH = 0.4  # logarithm of the change of a body's size from one frame to the next that is possible
@@ -177,7 +177,7 @@ def is_same(one: Marks, other: Marks) -> bool:
     """Whether two poses of one frame are of one person: joints close to each other, or boxes that lie in each
     other.
     """
-    return distance(one, other) < _SAME or min(is_within(one, other), is_within(other, one)) > _SAME_BOX
+    return distance(one, other) < _SAME or min(is_within(one, other), is_within(other, one)) > SAME_BOX
 
 
 def is_within(one: Marks, other: Marks) -> float:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.data.tracks import Detections, track_people
-from halp.video.finder import is_within
+from halp.video.finder import SAME_BOX, is_within
 from halp.video.landmarks import FilmLandmarks
 
 BRIEFEST = 0.5  # seconds; who is seen for less is a passer-by at the edge or a false detection
@@ -53,10 +53,11 @@ def find_people(film: FilmLandmarks) -> list[Person]:
     """Everybody who is seen for half a second or more, longest first; the one seen longest where all are seen
     for less.
     """
-    found = Detections(
-        film.times, film.frame, film.image[..., :2], film.look, film.scene, film.image[..., 3].mean(axis=1)
-    )
-    tracks = track_people(found)
+    once = np.flatnonzero(_once(film))
+    score = film.image[once, :, 3].mean(axis=1)
+    look = film.look[once] if len(film.look) else film.look
+    found = Detections(film.times, film.frame[once], film.image[once, :, :2], look, film.scene, score)
+    tracks = [once[rows] for rows in track_people(found)]
     usual = np.median(np.diff(film.times)) if len(film.times) > 1 else 0.0
     kept = [
         rows
@@ -71,6 +72,25 @@ def find_people(film: FilmLandmarks) -> list[Person]:
         if not any(_repeats(rows, other, film) for other in kept[:place])
     ]
     return [_person(number, rows, film) for number, rows in enumerate(single or tracks[:1], start=1)]
+
+
+def _once(film: FilmLandmarks) -> npt.NDArray[np.bool_]:
+    """Which poses are of somebody who is not seen twice in the frame: of two boxes that lie in each other the
+    surer one.
+    """
+    places, frame = film.image[..., :2], film.frame
+    low, high, score = places.min(axis=1), places.max(axis=1), film.image[..., 3].mean(axis=1)
+    kept = np.ones(len(frame), dtype=bool)
+    for apart in range(1, int(film.people.max(initial=0))):
+        one = np.flatnonzero(frame[apart:] == frame[:-apart])
+        other = one + apart
+        common = np.maximum(np.minimum(high[one], high[other]) - np.maximum(low[one], low[other]), 0).prod(
+            axis=1
+        )
+        larger = np.maximum((high[one] - low[one]).prod(axis=1), (high[other] - low[other]).prod(axis=1))
+        twice = common > SAME_BOX * np.maximum(larger, 1e-6)
+        kept[np.where(score[one] < score[other], one, other)[twice]] = False
+    return kept
 
 
 def _repeats(rows: npt.NDArray[np.int64], other: npt.NDArray[np.int64], film: FilmLandmarks) -> bool:
