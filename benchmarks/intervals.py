@@ -212,7 +212,7 @@ def measure(trials: int, seed: int = 0) -> dict[str, Any]:
     coverage, alarms = between(rng, trials)
     more, further = paired(rng, trials)
     coverage = means(rng, 4 * trials) | coverage | more | cycles(rng, max(trials // 5, 20))
-    coverage |= counted(rng, trials)
+    coverage |= counted(np.random.default_rng(seed + 1), trials)
     return {
         "trials": trials,
         "coverage of 95 % intervals": coverage,

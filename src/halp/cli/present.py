@@ -191,7 +191,7 @@ def _statistics(answer: Any) -> Shown:
     from halp.tasks.bouts import HEADINGS
     from halp.tasks.intervals import headed
 
-    tables = {name: rows for name, rows in answer.to_json().items() if name != "groups"}
+    tables = {name: rows for name, rows in answer.to_json().items() if name not in ("groups", "no_interval")}
     if answer.groups:
         tables["groups"] = group_rows(answer.groups)
 
@@ -273,9 +273,12 @@ def _gaits(answer: Any) -> Shown:
 
 
 def _agreement(answer: Any) -> Shown:
-    chance = "undefined, there is one label only" if answer["kappa"] is None else f"{answer['kappa']:.3f}"
+    from halp.tasks.intervals import intervals_beside, with_interval
+
+    kappa = with_interval(answer["kappa"], answer["kappa_interval"], digits=3)
+    chance = kappa or "undefined, there is one label only"
     head = f"Cohen's kappa {chance}; the same label in {answer['agreement']:.1%} of the bins"
-    return Shown([head, table_of(answer["labels"])])
+    return Shown([head, table_of([intervals_beside(row) for row in answer["labels"]])])
 
 
 def _motifs(answer: Any) -> Shown:

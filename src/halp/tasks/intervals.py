@@ -199,6 +199,19 @@ def with_interval(value: float | None, interval: Sequence[float] | None, digits:
     return f"{value:.{digits}f}{between}"
 
 
+def intervals_beside(row: Mapping[str, Any], digits: int = 2) -> dict[str, Any]:
+    """A row for people: every number with its interval in one cell, if it has one.
+
+    >>> intervals_beside({"label": "walk", "f1": 0.5, "f1_interval": [0.4, 0.6]})
+    {'label': 'walk', 'f1': '0.50 [0.40, 0.60]'}
+    """
+    return {
+        name: with_interval(value, row[f"{name}_interval"], digits) if row.get(f"{name}_interval") else value
+        for name, value in row.items()
+        if not name.endswith("_interval")
+    }
+
+
 def headed(row: Mapping[str, Any], headings: Mapping[str, str]) -> dict[str, Any]:
     """A row for people: units in the names of columns.
 

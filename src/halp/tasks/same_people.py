@@ -24,7 +24,7 @@ from halp.video.people import Person
 @dataclass(frozen=True)
 class SamePerson:
     """One person in one video. `subject` is the person's name in the whole folder; `sure` (0 to 1) is how
-    much nearer the others of that name are than anybody else, None where there are none.
+    much nearer the others of that name are than anybody else, None for a person of one video only.
     """
 
     film: Path

@@ -64,7 +64,7 @@ def body_build(world: npt.NDArray[np.float32], joints: Sequence[str]) -> Floats:
     }
     ways = [np.concatenate([a - b for a, b in zip(sides[one], sides[other])]) for one, other in _BONES]
     ways += [sides["shoulder"][0] - sides["shoulder"][1], sides["hip"][0] - sides["hip"][1]]
-    ways.append((sum(sides["shoulder"]) - sum(sides["hip"])) / 2)
+    ways.append((np.add(*sides["shoulder"]) - np.add(*sides["hip"])) / 2)
     lengths = [np.linalg.norm(way, axis=1) for way in ways]
     known = [length[np.isfinite(length) & (length > 0)] for length in lengths]
     logs = np.array([np.log(np.median(length)) if len(length) else np.nan for length in known])

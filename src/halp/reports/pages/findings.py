@@ -18,7 +18,7 @@ from halp.tasks.agreement import Agreement
 from halp.tasks.bouts import HEADINGS, MOST_LABELS, Bouts
 from halp.tasks.deviation import warnings_about
 from halp.tasks.find_motifs import Motifs, typical_rows
-from halp.tasks.intervals import headed, with_interval
+from halp.tasks.intervals import headed, intervals_beside, with_interval
 from halp.tasks.measure_deviation import Deviations
 from halp.tasks.stats import Statistics
 
@@ -194,7 +194,8 @@ def agreement_page(result: Agreement, path: Path | None = None) -> Report:
         for row in result["labels"]
     }
     report.figure(bars(values), "Cohen's kappa and F1 of bouts.")
-    report.rows(result["labels"], "Agreement by label.")
+    rows = [intervals_beside(row) for row in result["labels"]]
+    report.rows(rows, "Agreement by label, with 95 % intervals over recordings.")
     report.section("Confusion")
     names, seconds = result["confusion"]["labels"], result["confusion"]["seconds"]
     report.figure(

@@ -95,7 +95,7 @@ def gait_page(answer: Gaits, path: Path | None = None) -> Report:
                 side: with_interval(measure[side]["mean"], measure[side]["interval"])
                 for side in ("left", "right")
             }
-            | {"asymmetry (%)": measure["asymmetry"]}
+            | {"asymmetry (%)": with_interval(measure["asymmetry"], measure["asymmetry_interval"], 1)}
             for name, measure in row["measures"].items()
         ]
         report.rows(sides, "By side, over strides.")
@@ -160,7 +160,7 @@ def angles_page(answer: Angles, path: Path | None = None) -> Report:
     everything: list[dict[str, Any]] = []
     for number, poses in enumerate(people):
         rows = angle_rows(poses)
-        everything += rows
+        everything += [{k: v for k, v in row.items() if not k.startswith("interval")} for row in rows]
         if number >= PLAYERS or not rows:
             continue
         report.section(poses.name)
