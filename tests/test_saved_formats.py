@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,10 @@ from halp.data import spans
 from halp.data import store as stores
 from halp.encoders import pretrained
 from halp.evaluation import results
+from halp.explorer import ledger
+from halp.explorer.labels import LabelBook
+from halp.features import collection
+from halp.features.collection import open_collection
 from halp.tasks import model_folder, motifs
 from halp.tasks.events.formats import read_events
 from halp.training import checkpoint, load_recipe, open_run, pretrain
@@ -27,17 +32,45 @@ WRITTEN = {
     "model": model_folder.VERSION,
     "package": pretrained.VERSION,
     "motifs": motifs._FORMAT,
+    "collection": collection.FORMAT,
+    "labels": ledger.VERSION,
 }
 
 
-def test_store_opens_with_its_clips_labels_and_splits() -> None:
-    store = stores.open_store(SAVED / "store")
-    clips = [clip.frames for clip in halp.open_source(SAVED / "store").clips()]
+@pytest.mark.parametrize(("name", "version"), [("store", stores.FORMAT), ("store-json", stores.JSON_FORMAT)])
+def test_store_opens_with_its_clips_labels_and_splits(name: str, version: int) -> None:
+    assert json.loads((SAVED / name / "store.json").read_text())["format"] == version
+    store = stores.open_store(SAVED / name)
+    clips = [clip.frames for clip in halp.open_source(SAVED / name).clips()]
     assert [clip.shape for clip in clips] == [(6, 1, 21, 3)] * 4
-    np.testing.assert_array_equal(clips[0], np.load(SAVED / "store" / "frames.npy")[:6])
+    np.testing.assert_array_equal(clips[0], np.load(SAVED / name / "frames.npy")[:6])
     assert [store.class_names[label] for label in store.labels] == ["squat", "squat", "wave", "wave"]
     assert store.times(0)[-1] == pytest.approx(5 / 30, rel=1e-4)
     assert [sorted(store.subjects[part]) for part in store.split("subjects-1")] == [[1, 1], [2, 2]]
+
+
+def test_collection_opens_and_is_searched_with_its_own_vectors() -> None:
+    source = halp.open_source(SAVED / "collection")
+    saved = np.load(next((SAVED / "collection" / "vectors").glob("*.npy")))
+    kept = open_collection(SAVED / "collection")
+    series = kept.facts["series"]
+    np.testing.assert_array_equal(np.asarray(kept.vectors(source, series)[:]), saved)
+    assert [source.class_names[label] for label in source.labels] == ["squat", "squat", "wave", "wave"]
+
+
+def test_vectors_open_with_their_rows() -> None:
+    with np.load(SAVED / "vectors.npz", allow_pickle=False) as saved:
+        assert saved["vectors"].shape == (4, 24)
+        assert saved["names"].shape == saved["starts"].shape == (4,)
+
+
+def test_labels_open_with_their_classes_and_undone_acts(tmp_path: Path) -> None:
+    for name in ("labels.sqlite", "labels.csv"):
+        shutil.copy(SAVED / name, tmp_path)
+    with LabelBook(tmp_path / "labels.csv") as book:
+        assert [event.label for _, event in book.now.events] == ["squat", "wave"]
+        book.redo()
+        assert [event.label for _, event in book.now.events] == ["squat", "wave", "other"]
 
 
 def test_result_opens_with_its_metrics() -> None:
