@@ -55,11 +55,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: write_amass(folder, joints=False),
         "compute joints with the SMPL body model",
     ),
-    "Films without `halp-motion[video]` or its weights": (
+    "Videos without `halp-motion[video]` or its weights": (
         lambda folder: (folder / "a.mp4").write_bytes(b"x"),
         r"halp pose-model|halp-motion\[video\]",
     ),
-    "Pictures": (lambda folder: (folder / "a.jpg").write_bytes(b"x"), "run a pose estimator first"),
+    "Images": (lambda folder: (folder / "a.jpg").write_bytes(b"x"), "run a pose estimator first"),
     "Empty folder": (lambda folder: None, "is empty"),
     "Files of several formats": (two_formats, "could be of several formats"),
     "Anything else": (lambda folder: (folder / "a.xyz").write_bytes(b"x"), r"1 file \(1 .xyz\)"),
@@ -77,7 +77,7 @@ def lines() -> dict[str, tuple[str, str]]:
 
 
 def test_the_table_has_the_lines_that_are_tested() -> None:
-    elsewhere = {"Films (mp4, mov, avi, mkv, webm)"}  # in tests/video
+    elsewhere = {"Videos (mp4, mov, avi, mkv, webm)"}  # in tests/video
     assert set(lines()) == READ.keys() | REFUSED.keys() | elsewhere
     assert {sample for samples in READ.values() for sample in samples} >= SAMPLES.keys() - {"utd-mhad packed"}
 
