@@ -91,6 +91,38 @@ def test_standing_has_no_strides_and_a_body_without_feet_is_refused() -> None:
         find_gait(arms)
 
 
+@pytest.mark.parametrize("late", [0.0, 0.08])
+def test_feet_that_come_forward_together_take_no_strides(late: float) -> None:
+    """Jumping forward: both feet land at once, or nearly so."""
+    found = find_gait(walk(late=late)[0])
+    assert found.strides == []
+    assert not any(len(times) for events in (found.contacts, found.toe_offs) for times in events.values())
+    assert found.speed is None
+    assert found.notes[0].startswith("the feet come forward, but not in turns as in walking: no strides")
+
+
+def test_somebody_who_stops_to_jump_has_strides_before_and_none_of_the_jumps() -> None:
+    steps, contacts, _ = walk(seconds=6)
+    jumps = walk(late=0.0, seconds=6)[0].joints
+    jumps = jumps + (steps.joints[-1, NAMES.index("hip_left")] - jumps[0, NAMES.index("hip_left")])
+    found = find_gait(replace(steps, joints=np.concatenate([steps.joints, jumps])))
+    assert len(found.strides) >= 7
+    assert max(stride.stop for stride in found.strides) < 7.0
+    assert found.contacts["left"][1:4] == pytest.approx(contacts["left"][1:4], abs=0.04)
+    assert "times this is not a stride" in found.notes[0]
+
+
+def test_a_foot_that_twitches_forward_does_not_touch_the_ground_twice() -> None:
+    poses, contacts, _ = walk()
+    early = contacts["left"][4] - 0.42  # in the swing before this contact
+    joints = poses.joints.copy()
+    feet = [NAMES.index(f"{name}_left") for name in ("ankle", "heel", "foot")]
+    joints[:, feet, 2] += 0.6 * np.exp(-(((poses.times - early) / 0.06) ** 2))[:, None]
+    found = find_gait(replace(poses, joints=joints))
+    assert len(found.contacts["left"]) == len(find_gait(poses).contacts["left"])
+    assert found.contacts["left"][1:-1] == pytest.approx(contacts["left"][1:-1], abs=0.04)
+
+
 def test_a_marker_of_the_pelvis_replaces_hips_and_joints_never_seen_are_not_used() -> None:
     poses, contacts, _ = walk()
     names = [name.replace("hip_", "asis_") for name in NAMES]

@@ -12,18 +12,30 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Event, Events
 from halp.features.source import AnySource
-from halp.skeleton import topology_for
 from halp.tasks.body_frame import SLANTED, BodyFrame, body_frame, middle
+from halp.tasks.foot_contacts import (
+    OTHER,
+    SIDES,
+    extremes,
+    foot_joint,
+    foremost,
+    impacts,
+    in_turns,
+    only_between,
+    outside,
+    way_in_front,
+    with_hips,
+)
 from halp.tasks.intervals import (
     asymmetry,
     asymmetry_interval,
@@ -34,14 +46,6 @@ from halp.tasks.intervals import (
 )
 from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source_name
 
-SIDES = ("left", "right")
-_SMOOTHING = 0.05  # seconds
-_QUICKEST = 0.4  # seconds of the quickest stride
-_PROMINENT = 0.3  # of the usual way of a foot about the hips, below which an extreme is not a step
-_SMALLEST = 0.1  # leg lengths that a foot has to move about the hips
-_OFTEN = 0.5  # share of frames in which a heel or toe has to be seen to be used instead of the ankle
-_LANDING = 0.13  # seconds in which a foot that is furthest in front meets the ground
-_FAST = 50.0  # frames per second from which on the heel is seen to land
 _MOVES = 0.5  # leg lengths that hips have to move for lengths of strides on the ground
 MEASURES = {
     "stride_time": "s", "step_time": "s", "stance_time": "s", "swing_time": "s", "double_support": "s",
@@ -227,33 +231,39 @@ def find_gait(poses: PoseTrack) -> Gait:
     poses : one person of one recording with hips (or the front of the pelvis) and both ankles; heels and toes
         are used if there are any.
     """
-    poses = _with_hips(poses)
+    poses = with_hips(poses)
     joints, frame = filled(poses.joints), body_frame(poses)
-    seen = {side: np.isfinite(poses.joints[:, _foot(poses, side, "contact")].sum(1)) for side in SIDES}
+    seen = {side: np.isfinite(poses.joints[:, foot_joint(poses, side, "contact")].sum(1)) for side in SIDES}
     hips = middle(joints, poses.topology, "hip")
     leg = float(np.median(np.linalg.norm(hips - middle(joints, poses.topology, "ankle"), axis=1)))
     ways = {
-        kind: {side: _way(joints[:, _foot(poses, side, kind)] - hips, frame, poses.fps) for side in SIDES}
+        kind: {
+            side: way_in_front(joints[:, foot_joint(poses, side, kind)] - hips, frame, poses.fps)
+            for side in SIDES
+        }
         for kind in ("contact", "lift")
     }
-    contacts = {
-        side: _impacts(poses, joints, frame, side, _extremes(ways["contact"][side], leg, poses.fps))
-        for side in SIDES
-    }
-    toe_offs = {side: _extremes(-ways["lift"][side], leg, poses.fps) for side in SIDES}
+    ahead = foremost(ways["contact"], leg, poses.fps)
+    contacts = {side: impacts(poses, joints, frame, side, ahead[side]) for side in SIDES}
+    toe_offs = {side: extremes(-ways["lift"][side], leg, poses.fps) for side in SIDES}
     moved = float(np.abs(np.ptp((hips * frame.forward).sum(1)))) if len(hips) else 0.0
     travelled = float(np.linalg.norm(np.diff(hips[:: max(1, round(poses.fps / 4))], axis=0), axis=1).sum())
     ground = leg > 0 and moved > _MOVES * leg
     strides: list[Stride] = []
+    spans_of = {side: list(pairwise(contacts[side].tolist())) for side in SIDES}
+    doubtful = {
+        side: [span for span in spans_of[side] if not in_turns(ways["contact"], contacts, side, *span)]
+        for side in SIDES
+    }
     for side in SIDES:
-        other = "right" if side == "left" else "left"
+        other = OTHER[side]
         foot, others = (joints[:, poses.topology.index(f"ankle_{name}")] for name in (side, other))
-        for first, last in zip(contacts[side], contacts[side][1:]):
-            if not seen[side][first : last + 1].mean() > 0.8:
+        for first, last in spans_of[side]:
+            if (first, last) in doubtful[side] or not seen[side][first : last + 1].mean() > 0.8:
                 continue
             before = contacts[other][(contacts[other] > 2 * first - last) & (contacts[other] < first)]
             ahead = float(((foot - others)[first] * frame.forward[first]).sum())
-            off = _only(toe_offs[side], first, last)
+            off = only_between(toe_offs[side], first, last)
             spans = _double_support(first, last, off, contacts[other], toe_offs[other])
             strides.append(
                 Stride(
@@ -268,76 +278,18 @@ def find_gait(poses: PoseTrack) -> Gait:
                 )
             )
     strides.sort(key=lambda stride: (stride.start, stride.side))
-    seconds = {kind: {side: poses.times[at] for side, at in events.items()}
+    steps = {
+        side: {at for span in set(spans_of[side]) - set(doubtful[side]) for at in span} for side in SIDES
+    }
+    refused = {
+        side: [(0, len(joints))] if not strides and any(doubtful.values()) else doubtful[side]
+        for side in SIDES
+    }
+    seconds = {kind: {side: poses.times[outside(at, refused[side], steps[side])] for side, at in events.items()}
                for kind, events in (("contacts", contacts), ("toe_offs", toe_offs))}  # fmt: skip
-    speed = travelled * poses.fps / max(len(hips) - 1, 1) if ground else None
-    return Gait(poses, strides, **seconds, speed=speed, notes=_notes(poses, frame, strides, ground))
-
-
-def _with_hips(poses: PoseTrack) -> PoseTrack:
-    """Poses whose hips are the markers on the front of the pelvis (asis), if hips were not recorded."""
-    names = poses.topology.joints
-    if "hip_left" in names or not {"asis_left", "asis_right"} <= set(names):
-        return poses
-    renamed = [name.replace("asis_", "hip_") for name in names]
-    return replace(poses, topology=topology_for(renamed, poses.topology.dimensions, name=poses.topology.name))
-
-
-def _foot(poses: PoseTrack, side: str, kind: str) -> int:
-    """The joint whose way tells contacts (heel) or lifts (toes); the ankle if there is no better one."""
-    names = {"contact": ("heel",), "lift": ("toe_big", "foot_index", "foot", "toe")}[kind]
-    found = [f"{name}_{side}" for name in (*names, "ankle") if f"{name}_{side}" in poses.topology.joints]
-    if not found or not {"hip_left", "hip_right"} <= set(poses.topology.joints):
-        raise InputError(
-            f"topology '{poses.topology.name}' of '{poses.recording}' lacks hips or ankles of both sides,"
-            " which gait needs"
-        )
-    places = [poses.topology.index(name) for name in found]
-    seen = np.isfinite(poses.joints[:, places]).all(axis=2).mean(axis=0)
-    return next((place for place, share in zip(places, seen) if share > _OFTEN), places[-1])
-
-
-def _way(relative: Floats, frame: BodyFrame, fps: float) -> Floats:
-    """How far a foot is in front of the hips `(T,)`, smoothed."""
-    from scipy.ndimage import gaussian_filter1d
-
-    return np.asarray(
-        gaussian_filter1d((relative * frame.forward).sum(1), _SMOOTHING * fps / 2, mode="nearest")
-    )
-
-
-def _extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
-    """Frames in which a foot is furthest in front (or, of the negative way, behind)."""
-    from scipy.signal import find_peaks
-
-    low, high = np.percentile(way, [5, 95])
-    smallest = max(_PROMINENT * float(high - low), _SMALLEST * leg)
-    return np.asarray(find_peaks(way, prominence=smallest, distance=max(1, round(_QUICKEST * fps)))[0])
-
-
-def _impacts(
-    poses: PoseTrack, joints: Floats, frame: BodyFrame, side: str, foremost: np.ndarray
-) -> np.ndarray:
-    """Frames in which a heel that was furthest in front a moment ago stops falling; `foremost` where that is
-    not to be seen.
-
-    The leg swings back before it lands, so that the foremost place alone is about 50 ms early.
-    """
-    from scipy.ndimage import gaussian_filter1d
-
-    heel = _foot(poses, side, "contact")
-    if not poses.topology.joints[heel].startswith("heel") or joints.shape[2] < 3 or poses.fps < _FAST:
-        return foremost
-    height = (joints[:, heel] * frame.up).sum(1)
-    slows = gaussian_filter1d(height, _SMOOTHING * poses.fps / 2, order=2, mode="nearest")
-    reach = round(_LANDING * poses.fps) + 1
-    return np.array([int(at) + int(slows[at : at + reach].argmax()) for at in foremost], dtype=int)
-
-
-def _only(frames: np.ndarray, first: int, last: int) -> int | None:
-    """The one event between two frames, None if there is none or more than one."""
-    inside = frames[(frames > first) & (frames < last)]
-    return int(inside[0]) if len(inside) == 1 else None
+    speed = travelled * poses.fps / max(len(hips) - 1, 1) if ground and strides else None
+    notes = _notes(poses, frame, strides, ground, sum(map(len, doubtful.values())))
+    return Gait(poses, strides, **seconds, speed=speed, notes=notes)
 
 
 def _double_support(
@@ -346,14 +298,19 @@ def _double_support(
     """Frames of a stride in which both feet are on the ground: after its contact, and before its toe-off."""
     if off is None:
         return None
-    lift, contact = _only(lifts, first, off), _only(contacts, first, last)
+    lift, contact = only_between(lifts, first, off), only_between(contacts, first, last)
     if lift is None or contact is None:
         return None
     return float(lift - first + max(off - contact, 0))
 
 
-def _notes(poses: PoseTrack, frame: BodyFrame, strides: list[Stride], ground: bool) -> tuple[str, ...]:
+def _notes(
+    poses: PoseTrack, frame: BodyFrame, strides: list[Stride], ground: bool, doubtful: int
+) -> tuple[str, ...]:
     notes = []
+    if doubtful:
+        what = "no strides are reported" if not strides else f"{doubtful} times this is not a stride"
+        notes.append(f"the feet come forward, but not in turns as in walking: {what}")
     if frame.slant > SLANTED:
         notes.append(
             f"the body leans {frame.slant:.0f}° from the vertical of the recording: is the camera tilted?"
