@@ -5,7 +5,7 @@ FOLDER holds C3D files of marker-based gait analysis with events (`Foot Strike`,
 the samples of c3d.org and of Plug-in Gait that the repository `Biomechanical-ToolKit/BTKData` collects. The
 method reads the markers only. Every event of a file is compared with the nearest of the same kind and side
 that was found; files that hold the same events as another one count once. For stride times, both ends are
-events. Written to `results/gait.json`.
+events. Written to `results/gait.json`. `--clips FOLDER` counts strides in clips without events.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from benchmarks.harness import RESULTS
 from halp.core.errors import InputError
 from halp.data.readers.markers import Parameters, _parameters
 from halp.evaluation.results import versions
-from halp.tasks.gait import SIDES, Gait, find_gait
-from halp.tasks.pose_tracks import read_poses
+from halp.skeleton import topology_for
+from halp.tasks.foot_contacts import SIDES
+from halp.tasks.gait import Gait, find_gait
+from halp.tasks.pose_tracks import PoseTrack, read_poses
 
 Times = dict[tuple[str, str], np.ndarray]
 KINDS = {"foot strike": "contacts", "foot off": "toe_offs"}
@@ -77,9 +79,35 @@ def spread(values: list[float]) -> dict[str, Any]:
     }
 
 
+def count_clips(folder: Path) -> None:
+    """Clips of walking and of other actions that have strides, in four Kinect sets (`NAME.npz`); frame rates
+    of three are not stated and assumed.
+    """
+    for name, fps, every in (
+        ("utkinect", 15.0, 1),
+        ("utd-mhad", 30.0, 4),
+        ("nw-ucla", 12.0, 2),
+        ("msr-action3d", 15.0, 4),
+    ):
+        data = np.load(folder / f"{name}.npz")
+        topology = topology_for([str(joint) for joint in data["joint_names"]], 3)
+        clips = np.split(data["joints"][:, 0].astype(float), data["offsets"][1:-1])
+        found: dict[bool, list[bool]] = {True: [], False: []}
+        for clip, label in list(zip(clips, data["labels"]))[::every]:
+            action = str(data["class_names"][label])
+            if len(clip) < 8 or action in ("carry", "jog", "jogging"):
+                continue
+            clip[(clip == 0).all(axis=2)] = np.nan
+            poses = PoseTrack(name, 0, clip, topology, fps)
+            found[action.startswith("walk")].append(bool(find_gait(poses).strides))
+        print(name, *(f"{'walking' if w else 'other'}: {sum(has)} of {len(has)}" for w, has in found.items()))
+
+
 def main() -> None:
     """Compare and print a row per file."""
     warnings.simplefilter("ignore")
+    if sys.argv[1] == "--clips":
+        return count_clips(Path(sys.argv[2]))
     folder, results, known = Path(sys.argv[1]), {}, set()
     for path in sorted(folder.rglob("*.[cC]3[dD]")):
         try:
