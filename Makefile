@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 DEV := $(VENV)/.ready-dev
 
-.PHONY: demo test quick fast lint types unit graph docs wheel coverage mutants bench golden surface faults attacks fuzz soak lock audit sbom page pictures clean help
+.PHONY: demo test quick fast lint types unit graph docs wheel coverage mutants bench golden surface faults attacks fuzz soak lock audit sbom licences page pictures clean help
 
 help:
 	@echo "make demo     train MoCo and HaLP on synthetic people, print a table, write demo/report.html"
@@ -28,6 +28,7 @@ help:
 	@echo "make lock     requirements.lock: the tested versions with the hashes of the package index (uv)"
 	@echo "make audit    known vulnerabilities of the locked packages (pip-audit; needs a network)"
 	@echo "make sbom     sbom.json: packages and licences of this installation (CycloneDX)"
+	@echo "make licences DEPENDENCIES.md: the licence of every locked package, from its metadata"
 	@echo "make page     the explorer's page from its source in page/ (needs node)"
 	@echo "make pictures screenshots and the moving picture of the explorer (needs Chromium)"
 	@echo "make lint | types | unit | bench | clean"
@@ -148,6 +149,10 @@ audit: $(TOOLS)/.ready
 
 sbom: $(READY) $(TOOLS)/.ready
 	$(TOOLS)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-format JSON --output-file sbom.json
+
+licences: $(DEV)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/python tools/licences.py
 
 page: $(PAGE)
 	cd page && npm run build

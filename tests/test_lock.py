@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 TESTED = {"python_version": "3.11", "sys_platform": "linux"}
 APART = {"torch"}  # in the build that fits the machine
+UNSTATED = {"pympi-ling"}  # MIT in its repository, not in its metadata
 
 
 def lock() -> dict[str, tuple[str, int]]:
@@ -53,3 +54,12 @@ def test_every_package_that_halp_asks_for_is_in_the_lock_with_hashes() -> None:
     assert "://" not in (ROOT / "requirements.lock").read_text(encoding="utf-8"), (
         "a lock names no place to fetch from"
     )
+
+
+def test_every_locked_package_has_its_licence_in_the_table() -> None:
+    text = (ROOT / "DEPENDENCIES.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\w-]+) \| (\S+) \| ([^|]+) \| [^|]+ \|$", text, flags=re.M)
+    listed = {name: version for name, version, _ in rows}
+    assert {name: version for name, (version, _) in lock().items()}.items() <= listed.items(), "make licences"
+    assert {"torch"} < set(listed)
+    assert not [name for name, _, licence in rows if licence in ("not stated", "–") and name not in UNSTATED]

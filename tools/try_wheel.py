@@ -1,11 +1,13 @@
 """`make wheel`: build the source distribution and the wheel, look into them, and try the wheel in empty
 environments.
 
-    python tools/try_wheel.py [--python EXECUTABLE …] [--extra NAME …] [--lowest] [--no-install] [--json FILE]
+    python tools/try_wheel.py [--python EXECUTABLE …] [--extra NAME …] [--lowest] [--torch VERSION]
+        [--no-install] [--json FILE]
 
 Sources are taken from the last commit, so that nothing of this folder slips in. `--python` tries it with
 other versions of Python, `--extra` with each of these extras alone (`--extra all`: all that users need),
-`--lowest` with the lowest versions that pyproject.toml allows; torch is the one that constraints.txt pins.
+`--lowest` with the lowest versions that pyproject.toml allows; torch is the one that constraints.txt
+pins, or `--torch`.
 The tries run without a network where the system can cut it off (`unshare`). Prints sizes and times as JSON.
 """
 
@@ -148,11 +150,10 @@ def offline() -> list[str]:
     return [str(tool), "-n"] if works else []
 
 
-def try_wheel(wheel: Path, python: str, extras: list[str], low: bool) -> dict[str, object]:
+def try_wheel(wheel: Path, python: str, extras: list[str], low: bool, torch: str) -> dict[str, object]:
     """Install the wheel into an empty environment and type what a newcomer types first, then each extra
     alone; in seconds.
     """
-    torch = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(encoding="utf-8"), flags=re.M)
     with tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "venv", f"{folder}/venv")
         bin_folder = Path(folder) / "venv" / ("Scripts" if os.name == "nt" else "bin")
@@ -168,11 +169,10 @@ def try_wheel(wheel: Path, python: str, extras: list[str], low: bool) -> dict[st
 
         def install(extra: str) -> None:
             began = time.monotonic()
-            pins = (
-                [torch[0], *lowest(wheel, [extra])]
-                if low and torch
-                else ["-c", str(ROOT / "constraints.txt")]
-            )
+            tested = Path(folder) / "constraints.txt"
+            text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+            tested.write_text(re.sub(r"^torch==\S+", f"torch=={torch}", text, flags=re.M), encoding="utf-8")
+            pins = [f"torch=={torch}", *lowest(wheel, [extra])] if low else ["-c", str(tested)]
             pip("install", "--quiet", *pins, f"{wheel}[{extra}]" if extra else str(wheel))
             seconds[f"install {extra}".strip()] = round(time.monotonic() - began, 1)
 
@@ -218,6 +218,8 @@ def main() -> None:
     parser.add_argument("--python", nargs="*", default=[sys.executable])
     parser.add_argument("--extra", nargs="*", default=[])
     parser.add_argument("--lowest", action="store_true")
+    pinned = re.search(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), flags=re.M)
+    parser.add_argument("--torch", default=pinned[1] if pinned else "")
     parser.add_argument("--no-install", action="store_true")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
@@ -230,7 +232,9 @@ def main() -> None:
         run(sys.executable, "-m", "twine", "check", "--strict", str(sdist), str(wheel))
         facts: dict[str, object] = {"sdist bytes": sdist.stat().st_size, "wheel bytes": wheel.stat().st_size}
         if not chosen.no_install:
-            facts["tries"] = [try_wheel(wheel, python, extras, chosen.lowest) for python in chosen.python]
+            facts["tries"] = [
+                try_wheel(wheel, python, extras, chosen.lowest, chosen.torch) for python in chosen.python
+            ]
     text = json.dumps(facts, indent=1) + "\n"
     sys.stdout.write(text)
     if chosen.json:
