@@ -134,6 +134,13 @@ def test_a_class_is_that_of_the_library(service: Running, model: Model) -> None:
     assert 0 < somebody < 12
 
 
+def test_the_clip_of_the_readme_is_answered(service: Running) -> None:
+    sent = (Path(__file__).parents[2] / "examples" / "clip.json").read_bytes()
+    status, answer = service.ask("POST", "/predict", sent)
+    assert status == 200
+    assert answer["best"] in ("a", "b", "c")
+
+
 def test_null_stands_for_a_joint_a_person_or_a_frame(service: Running, clips: list[np.ndarray]) -> None:
     points = clips[0][:, :1].tolist()
     points[3][0][5] = None
