@@ -1,10 +1,11 @@
 """The service under load and under faults: `python -m benchmarks.service --json results/service.json`.
 
-`wrk` sends clips of 60 frames to `halp serve` with 1, 16 and 64 connections and one process, then with 64
-and eight processes: requests per second and latencies. `--minutes` of such requests follow, while the memory
-of the process is sampled. Then the faults, each beside requests that must be answered: clients that send a
-byte a second, bodies that are no requests, a killed worker, 10,000 connections. Needs `wrk`; timings are of
-the machine and its load at that time.
+`wrk` sends clips of 60 frames to `halp serve`. `load`: 1, 16 and 64 connections to one process, requests per
+second and latencies. `soak`: clips of 20 to 120 frames, some with gaps, until `--requests` are answered, while the
+memory of the process is sampled; 36,000 are an hour of ten a second. `faults`, each beside requests that must be
+answered: clients that send a byte a second, bodies that are no requests, 10,000 connections. `workers`: 64
+connections to eight processes, of which one is killed. Needs `wrk`; timings are of the machine and its load at that
+time. The parts of `--json` that are not run are kept.
 """
 
 from __future__ import annotations
@@ -36,8 +37,14 @@ from halp._version import __version__
 LUA = """
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
-local file = io.open(os.getenv("HALP_BODY"), "rb")
-wrk.body = file:read("*a")
+local bodies, turn = {}, 0
+for path in string.gmatch(os.getenv("HALP_BODIES"), "[^:]+") do
+  bodies[#bodies + 1] = io.open(path, "rb"):read("*a")
+end
+request = function()
+  turn = turn % #bodies + 1
+  return wrk.format(nil, nil, nil, bodies[turn])
+end
 done = function(summary, latency, requests)
   local e = summary.errors
   print(string.format("RESULT %d %d %d %f %f %f %f", summary.requests, summary.duration,
@@ -45,7 +52,8 @@ done = function(summary, latency, requests)
     latency:percentile(50), latency:percentile(95), latency:percentile(99), latency.max))
 end
 """
-SAMPLES = 40  # of the memory
+SECONDS = 4  # between two samples of the memory
+PARTS = ("load", "soak", "faults", "workers")
 
 
 def clip(seed: int, frames: int = 60) -> np.ndarray:
@@ -62,7 +70,7 @@ def make_model(folder: Path) -> Path:
     """A model that rejects, on `halp-base`."""
     source = halp.open_source([clip(number) for number in range(24)], topology="body-16")
     source = source.with_labels(np.arange(24) % 3, ["a", "b", "c"], np.arange(24) // 3)
-    model = halp.classify_fit("halp-base", source, kind="linear", rejection_rate=0.2, progress=False)
+    model = halp.classify_fit("halp-base", source, kind="prototypes", rejection_rate=0.2, progress=False)
     return model.save(folder / "model")
 
 
@@ -80,6 +88,7 @@ def serving(model: Path, workers: int = 1) -> Iterator[tuple[subprocess.Popen[st
     while status(port, "GET", "/health") != 200:
         assert process.poll() is None, "the service ended"
         assert time.monotonic() < until, "the service did not start"
+        time.sleep(0.2)
     try:
         yield process, port
     finally:
@@ -100,9 +109,11 @@ def status(port: int, method: str, path: str, body: bytes | None = None) -> int:
         connection.close()
 
 
-def load(port: int, connections: int, seconds: float, folder: Path) -> dict[str, float]:
+def load(
+    port: int, connections: int, seconds: float, folder: Path, bodies: str = "body.json"
+) -> dict[str, float]:
     """Requests per second and latencies in milliseconds, as `wrk` measures them."""
-    environment = {**os.environ, "HALP_BODY": str(folder / "body.json")}
+    environment = {**os.environ, "HALP_BODIES": ":".join(map(str, sorted(folder.glob(bodies))))}
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--timeout", "60s"]
     command += ["-s", str(folder / "post.lua"), f"http://127.0.0.1:{port}/predict"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
@@ -125,26 +136,20 @@ def cpu(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def soak(process: int, port: int, minutes: float, folder: Path) -> dict[str, Any]:
-    """Requests for some minutes, and the memory of the process meanwhile."""
-    load(port, 16, 20, folder)  # what is built at the first requests
-    part, memory, answered, errors, began = (
-        60 * minutes / SAMPLES,
-        [resident(process)],
-        0.0,
-        0.0,
-        cpu(process),
-    )
+def soak(process: int, port: int, requests: int, minutes: float, folder: Path) -> dict[str, Any]:
+    """Many requests, and the memory of the process meanwhile."""
+    load(port, 64, 10, folder, "mixed-*.json")  # what is built at the first requests
+    memory, answered, errors, began, started = [resident(process)], 0.0, 0.0, cpu(process), time.monotonic()
     files = len(os.listdir(f"/proc/{process}/fd"))
-    for _ in range(SAMPLES):
-        found = load(port, 16, part, folder)
+    while answered < requests and time.monotonic() < started + 60 * minutes:
+        found = load(port, 64, SECONDS, folder, "mixed-*.json")
         answered, errors = answered + found["requests"], errors + found["errors"]
         memory.append(resident(process))
-    quarter = SAMPLES // 4
+    quarter = len(memory) // 4
     return {
         "requests": answered,
         "errors": errors,
-        "minutes": minutes,
+        "seconds": round(time.monotonic() - started),
         "cpu_ms_per_request": round(1000 * (cpu(process) - began) / answered, 2),
         "memory_mb": [round(value, 1) for value in memory],
         "mean_of_second_quarter_mb": round(float(np.mean(memory[quarter : 2 * quarter])), 1),
@@ -243,56 +248,70 @@ def killed_worker(process: int, body: bytes, port: int) -> dict[str, Any]:
     return {"seconds": round(time.monotonic() - began, 1), "good": good, "afterwards": asked(port, body)}
 
 
-def run(minutes: float, seconds: float, connections: int) -> dict[str, Any]:
-    """Everything."""
+def write_bodies(folder: Path) -> bytes:
+    """The requests that `wrk` sends: one that is always the same, and some that differ."""
+    body = json.dumps({"points": clip(1).tolist()}).encode()
+    (folder / "body.json").write_bytes(body)
+    for number, frames in enumerate((20, 30, 40, 60, 90, 120)):
+        points = clip(number, frames).tolist()
+        for place in range(0, frames, 7 if number % 2 else frames):
+            points[place] = None
+        (folder / f"mixed-{number}.json").write_text(json.dumps({"points": points}))
+    (folder / "post.lua").write_text(LUA)
+    return body
+
+
+def run(parts: list[str], requests: int, minutes: float, seconds: float, connections: int) -> dict[str, Any]:
+    """The parts that are asked for."""
     if shutil.which("wrk") is None:
         raise SystemExit("this needs wrk")
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(least, 2 * connections + 1000)), most))
-    result: dict[str, Any] = {
-        "halp": __version__,
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
-    }
+    result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        body = json.dumps({"points": clip(1).tolist()}).encode()
-        (folder / "body.json").write_bytes(body)
-        (folder / "post.lua").write_text(LUA)
-        model = make_model(folder)
+        body, model = write_bodies(folder), make_model(folder)
         with serving(model) as (process, port):
-            rates = {f"1 process, {n} connections": load(port, n, seconds, folder) for n in (1, 16, 64)}
-            result["soak"] = soak(process.pid, port, minutes, folder)
-            result["slow clients"] = slow_clients(port, body)
-            result["bad bodies"] = bad_bodies(port, body)
-            result["connections"] = many_connections(port, body, connections)
-            result["memory_after_faults_mb"] = round(resident(process.pid), 1)
-        with serving(model, workers=8) as (process, port):
-            while len(workers_of(process.pid)) < 8:
-                time.sleep(0.1)
-            load(port, 64, seconds, folder)  # every worker has loaded the model
-            rates["8 processes, 64 connections"] = load(port, 64, seconds, folder)
-            result["8 processes"] = {
-                "memory_mb": [round(resident(one), 1) for one in workers_of(process.pid)],
-                "killed worker": killed_worker(process.pid, body, port),
-            }
-    return {**result, "load": rates}
+            if "load" in parts:
+                load(port, 16, 5, folder)
+                result["load"] = {f"{n} connections": load(port, n, seconds, folder) for n in (1, 16, 64)}
+            if "soak" in parts:
+                result["soak"] = soak(process.pid, port, requests, minutes, folder)
+            if "faults" in parts:
+                result["faults"] = {
+                    "slow clients": slow_clients(port, body),
+                    "bad bodies": bad_bodies(port, body),
+                    "connections": many_connections(port, body, connections),
+                    "memory_afterwards_mb": round(resident(process.pid), 1),
+                }
+        if "workers" in parts:
+            with serving(model, workers=8) as (process, port):
+                while len(workers_of(process.pid)) < 8:
+                    time.sleep(0.1)
+                load(port, 64, seconds, folder)  # every worker has loaded the model
+                result["workers"] = {
+                    "64 connections": load(port, 64, seconds, folder),
+                    "memory_mb": [round(resident(one), 1) for one in workers_of(process.pid)],
+                    "killed worker": killed_worker(process.pid, body, port),
+                }
+    when = {"halp": __version__, "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count()}
+    return {part: {**when, "load_average": os.getloadavg()[0], **facts} for part, facts in result.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=15)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--requests", type=int, default=36_000)
+    parser.add_argument("--minutes", type=float, default=60, help="that the soak may take")
     parser.add_argument("--seconds", type=float, default=20, help="of a measurement of load")
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    result = {
-        "command": f"python -m benchmarks.service --minutes {given.minutes:g}",
-        **run(given.minutes, given.seconds, given.connections),
-    }
-    text = json.dumps(result, indent=1)
+    kept = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
+    found = run(given.parts, given.requests, given.minutes, given.seconds, given.connections)
+    text = json.dumps({**kept, "command": "python -m benchmarks.service", **found}, indent=1)
     if given.json:
         given.json.write_text(text + "\n")
     print(text)

@@ -120,6 +120,21 @@ def test_what_did_not_change_is_not_fetched_again_and_what_is_gone_goes(place: s
     assert (single.name, single.read_bytes()) == ("a", b"one")
 
 
+def test_a_file_that_became_a_folder_is_fetched_and_back(place: str) -> None:
+    if place.startswith("file:"):
+        pytest.skip("files of this machine are read where they are")
+    system, root = fsspec.core.url_to_fs(place)
+    put(f"{place}/a", b"file")
+    put(f"{place}/b", b"other")
+    fetched(place)
+    system.rm_file(f"{root}/a")
+    put(f"{place}/a/inner", b"deeper")
+    assert (fetched(place) / "a" / "inner").read_bytes() == b"deeper"
+    system.rm(f"{root}/a", recursive=True)
+    put(f"{place}/a", b"file again")
+    assert (fetched(place) / "a").read_bytes() == b"file again"
+
+
 def test_stores_are_opened_and_sources_prepared_from_an_address(
     store: Store, place: str, tmp_path: Path
 ) -> None:

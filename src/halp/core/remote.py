@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.request import url2pathname
@@ -61,14 +61,16 @@ def _fetch(url: str, place: Path, may_be_absent: bool) -> Path:
         if not files and not may_be_absent:
             raise InputError(f"there is nothing at '{url}'; check the address and the permission to list it")
         states = {name: _state(facts) for name, facts in files.items()}
+        if outside := next((name for name in files if not _is_inside(name)), None):
+            raise InputError(f"'{url}' holds a file called '{outside}', which leads outside; rename it")
+        for gone in before.keys() - states.keys():  # first: a file may have become a folder, or the reverse
+            (folder / gone).unlink(missing_ok=True)
+            with suppress(OSError):
+                os.removedirs((folder / gone).parent)
         for name, facts in files.items():
-            if not _is_inside(name):
-                raise InputError(f"'{url}' holds a file called '{name}', which leads outside; rename it")
             if states[name] is None or before.get(name) != states[name] or not (folder / name).is_file():
                 with atomic_path(folder / name) as partial:
                     system.get_file(facts["name"], str(partial))
-    for gone in before.keys() - states.keys():
-        (folder / gone).unlink(missing_ok=True)
     if not files:
         shutil.rmtree(folder, ignore_errors=True)
     write_json(listing, states)

@@ -32,10 +32,6 @@ EXACT = 1_000_000  # up to this many vectors are searched exactly
 FACTS = "index.json"
 WANTED, WANTED_FILTERED = 0.99, 0.95  # recall@10
 _CANDIDATES = 5  # times the wanted neighbours, and at least 50, are compared exactly
-_LISTS, _OUTGROWN = (
-    1024,
-    16,
-)  # most lists of a segment; lists are laid out again for this many times the vectors
 _FILTERS = 100  # whose number of lists is remembered
 _REMEDY = "install it with `pip install 'halp-motion[search]'`, or search exactly with --exact"
 

@@ -40,10 +40,8 @@ from halp.tasks.index_recall import BLOCK, Piece, Sample, blocks, pieces_of, uni
 SEGMENT = 1 << 20  # vectors of a segment
 _FORMAT = 2
 _TRAINING = 40_000  # vectors that the lists are laid out with
-_LISTS, _OUTGROWN = (
-    1024,
-    16,
-)  # most lists of a segment; lists are laid out again for this many times the vectors
+_LISTS = 1024  # most lists of a segment
+_OUTGROWN = 16  # lists are laid out again for this many times the vectors
 _PATIENCE = 24 * 3600.0  # seconds to wait for another process that builds the index
 
 
