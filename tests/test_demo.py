@@ -33,7 +33,7 @@ def test_folders_of_others_are_left_as_they_are(
         (tmp_path / name).write_text(content)
     before = files(tmp_path)
     with pytest.raises(SystemExit) as stopped:
-        main(["demo", "--folder", str(tmp_path), *more])
+        main(["demo", "--out", str(tmp_path), *more])
     assert stopped.value.code == 2
     assert files(tmp_path) == before
     said = capsys.readouterr().err.strip().splitlines()
@@ -43,7 +43,7 @@ def test_folders_of_others_are_left_as_they_are(
 def test_wrong_arguments_leave_nothing_behind(tmp_path: Path) -> None:
     for more in (["--clips", "3"], ["--set", "epochs=0"], ["--set", "nope=1"]):
         with pytest.raises(SystemExit) as stopped:
-            main(["demo", "--folder", str(tmp_path / "new"), *more])
+            main(["demo", "--out", str(tmp_path / "new"), *more])
         assert stopped.value.code == 2
         assert not (tmp_path / "new").exists()
 

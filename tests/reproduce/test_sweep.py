@@ -58,7 +58,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_figures_of_one_that_was_not(
         "--protocol",
         "knn",
     ]
-    command += ["--folder", str(tmp_path / "sweep"), "--json", "--set", *grid]
+    command += ["--out", str(tmp_path / "sweep"), "--json", "--set", *grid]
     killed = subprocess.Popen(
         [*command, "--workers", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -76,7 +76,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_figures_of_one_that_was_not(
     ]
     folder = tmp_path / "whole"
     whole = sweep(
-        "small", store.path, grid, seeds=2, folder=folder, protocols=["knn"], workers=1, progress=False
+        "small", store.path, grid, seeds=2, out=folder, protocols=["knn"], workers=1, progress=False
     )
     assert json.loads(json.dumps(whole.to_json())) == answer
     assert open_run(tmp_path / "sweep" / "contrast.temperature=0.2-seed1").recipe.seed == 1

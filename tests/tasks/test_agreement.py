@@ -36,7 +36,7 @@ def test_two_equal_accounts_agree_completely() -> None:
 
 
 def test_a_shifted_boundary_is_measured() -> None:
-    result, _ = agreement(HUMAN, MODEL, bin_width=1.0)
+    result, _ = agreement(HUMAN, MODEL, bins=1.0)
     rows = {row["label"]: row for row in result["labels"]}
     truth = ["walk"] * 4 + ["sit"] * 2 + ["walk"] * 4 + ["sit"] * 5
     guess = ["walk"] * 5 + ["sit"] * 1 + ["walk"] * 4 + ["sit"] * 5

@@ -320,8 +320,8 @@ def test_windows_that_no_stream_has_are_refused(model: Model, fps: float, window
 def test_stream_command_answers_every_stride(model: Model, few: Store, tmp_path: Path) -> None:
     folder = save_model(model, tmp_path / "model")
     lines = "".join(json.dumps(frame.tolist()) + "\n" for frame in few.clip(0)) + "null\n]\n"
-    command = [sys.executable, "-c", "from halp.cli import main; main()", "segment", str(folder), "-"]
-    options = ["--model", str(folder), "--fps", "30", "--window", "1", "--stride", "0.5"]
+    command = [sys.executable, "-c", "from halp.cli import main; main()", "live", str(folder), "-"]
+    options = ["--fps", "30", "--window", "1", "--stride", "0.5"]
     done = subprocess.run(
         [*command, *options],
         input=lines,
@@ -425,7 +425,7 @@ def test_commands_print_tables_and_files(
         rows["compare"].read_text().startswith("recording,start,stop,label,subject,source,score,other_start")
     )
     for bad, words in {
-        ("segment", str(package), "-"): "need a model",
+        ("segment", str(package), "-"): "halp live MODEL -",
         ("segment", str(package), str(few.path)): "--fps",
         ("compare", str(package), "a", "b", "--in", str(few.path)): "no recording of that name",
         ("compare", str(package), str(few.path), str(few.path)): "recordings; compare takes one",

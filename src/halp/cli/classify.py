@@ -96,8 +96,6 @@ def classify_predict(
     Args:
         model: a model that `halp classify fit` or `halp finetune` made.
         suggest: name this many recordings to label next, instead of the classes.
-        reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted);
-            none for never.
         json: print a list of name, start, end, label (null: rejected), probability, best and rejected as
             JSON.
     """

@@ -140,7 +140,7 @@ def _clear(folder: Path, overwrite: bool) -> None:
         if not ours or not overwrite:
             why = "" if ours else " and was not made by a demonstration"
             raise InputError(
-                f"'{path}' exists already{why}; it is left as it is: choose another --folder, or move it away"
+                f"'{path}' exists already{why}; it is left as it is: choose another --out, or move it away"
             )
     try:
         write_text(
@@ -151,5 +151,5 @@ def _clear(folder: Path, overwrite: bool) -> None:
             shutil.rmtree(path)
     except OSError as error:
         raise InputError(
-            f"'{folder}' cannot be written ({error}); choose another folder with --folder"
+            f"'{folder}' cannot be written ({error}); choose another folder with --out"
         ) from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of
-from halp.cli.options import WHOLE, WholeArgs
+from halp.cli.options import POSES, From, PoseArgs
 from halp.cli.verbs import Verb
 
 
@@ -17,10 +17,10 @@ def events(
     source: Positional[Path],
     out: Positional[Path | None] = None,
     *,
-    from_format: str = "auto",
+    from_format: From = "auto",
     to: str = "auto",
     recordings: Path | None = None,
-    labels: tuple[str, ...] = (),
+    allowed_labels: tuple[str, ...] = (),
     concurrent: bool = False,
     media: str = "mp4",
     fps: float = 30.0,
@@ -34,7 +34,7 @@ def events(
     Examples:
         halp events segments.csv project.boris
         halp events segments.csv elan-files --to elan
-        halp events boris-export.csv events.csv --recordings poses --labels walk sit
+        halp events boris-export.csv events.csv --recordings poses --allowed-labels walk sit
 
     Args:
         source: a file with events, or a folder of them.
@@ -43,7 +43,7 @@ def events(
             ending).
         to: one of these, or boris-xlsx, a workbook for the import of BORIS (default: by the ending).
         recordings: a store or recordings that events are matched with by name, and checked against by length.
-        labels: the labels there may be; any other is an error.
+        allowed_labels: any other label is an error.
         media: ending of the videos that a file of BORIS or SLEAP refers to.
         fps: frames per second of the videos, for SLEAP, which counts frames.
         json: print the events as JSON.
@@ -52,7 +52,11 @@ def events(
     from halp.tasks.read_events import events as read
 
     checked = read(
-        source, from_format=from_format, recordings=recordings, labels=labels, concurrent=concurrent
+        source,
+        from_format=from_format,
+        recordings=recordings,
+        allowed_labels=allowed_labels,
+        concurrent=concurrent,
     )
     rows = [event.to_json() for event in checked]
     show(rows, *([table_of(rows)] if out is None else []), json=json)
@@ -64,9 +68,8 @@ app.verb(
     "stats",
     Verb(
         "halp.tasks.stats:stats",
-        types={"people": Path | None, "recordings": Path | None, "source": str | None},
+        types={"people": Path | None, "recordings": Path | None, "from_format": From},
         texts={
-            "source": "count events of human or model only.",
             "people": "a CSV table with a column subject (or recording) and a column of groups.",
             "recordings": "a store or recordings: names are matched, lengths are known.",
             "out": "a folder for all tables as CSV.",
@@ -131,11 +134,11 @@ app.verb(
     "agreement",
     Verb(
         "halp.tasks.agreement:agreement",
-        types={"first": Path, "second": Path, "bin_width": Annotated[float, arg(name="bin")]},
+        types={"first": Path, "second": Path},
         events=False,
         examples=(
             "halp agreement coder.csv segments.csv --html agreement.html",
-            "halp agreement ann.eaf bob.eaf --bin 0.04 --json",
+            "halp agreement ann.eaf bob.eaf --bins 0.04 --json",
         ),
     ),
 )
@@ -143,7 +146,12 @@ app.verb(
 
 @app.command
 def poses(
-    source: Positional[Path], out: Positional[Path], *, to: str = "trc", reading: WholeArgs = WHOLE
+    source: Positional[Path],
+    out: Positional[Path],
+    *,
+    from_format: From = "auto",
+    to: str = "trc",
+    reading: PoseArgs = POSES,
 ) -> None:
     """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or
     Motion-BIDS.
@@ -156,9 +164,10 @@ def poses(
     Args:
         source: a store, or recordings of any format; TRC and BVH need three dimensions.
         out: the folder to write to.
+        from_format: how recordings are written (see `halp formats`).
         to: trc, bvh, nc, nwb or bids.
     """
     from halp.tasks.pose_files import poses as write
 
-    for path in write(source, out, to=to, reading=reading.reading):
+    for path in write(source, out, to=to, reading=replace(reading.reading, format=from_format)):
         note(f"written: {path}")

@@ -7,21 +7,14 @@ recordings.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, print_json, warn
+from halp.cli.app import app, note
 from halp.cli.options import READING, ReadingArgs
 from halp.cli.verbs import MaybeIn, Verb, finish
 from halp.core.errors import InputError
-
-if TYPE_CHECKING:
-    from halp.data.windows import WindowSettings
-    from halp.tasks.model_folder import Model
-
 
 app.verb(
     "cluster",
@@ -64,47 +57,37 @@ def segment(
     shortest: float | None = None,
     reject: str = "auto",
     reading: ReadingArgs = READING,
-    topology: str | None = None,
     cache: bool = True,
     json: bool = False,
 ) -> None:
     """Cut recordings into segments: a timeline of classes, or of groups if there is no model.
 
-    Windows are those the model was fitted with, else 2 seconds every half second, unless told otherwise. With
-    - as source, frames are read from standard input, a JSON array of joints per line, and an answer is
-    written per stride as a line of JSON.
+    Windows are those the model was fitted with, else 2 seconds every half second, unless told otherwise.
 
     Examples:
         halp segment runs/small-seed0 long.bvh --model model --html timeline.html --out segments.csv
         halp segment halp-base recordings --window 2 --stride 0.5 --groups 6
-        camera | halp segment halp-base - --model model --fps 30 --window 2 --stride 0.25
 
     Args:
         encoder: a run folder, a package, or the name of an encoder that comes with halp; a model brings its
             own.
-        source: a store, recordings of any format, or - for frames on standard input.
         model: a model of `halp classify fit` or `halp finetune`.
         html: also write a page with the player on the timeline.
         video: where the source is a film, also write it with skeletons, labels and a time line drawn into it
             (mp4).
         groups: how many groups, without a model (default: the number whose groups are furthest apart).
         shortest: seconds; shorter segments go to a neighbour (default: half a window).
-        topology: of frames on standard input (default: the encoder's).
         json: print a list of name, start, end, label (null: rejected, or nobody), probability, best and
             rejected as JSON.
     """
-    from halp.tasks.model_folder import load_model
     from halp.tasks.segment import segment as find_segments
-    from halp.tasks.segment import timeline_cutting
 
-    fitted = None if model is None else load_model(model)
     if str(source) == "-":
-        _stream(fitted, timeline_cutting(fitted, reading.reading.windows), topology, reject)
-        return
+        raise InputError("frames on standard input are recognised by `halp live MODEL -`")
     timeline = find_segments(
         encoder,
         source,
-        model=fitted,
+        model=model,
         groups=groups,
         shortest=shortest,
         reject=reject,
@@ -119,34 +102,6 @@ def segment(
         for event in timeline:
             spans.setdefault(event.recording, []).append((event.start, event.stop, event.label or "?"))
         note(f"written: {overlay_film(source, spans, video, reading.reading)}")
-
-
-def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None, reject: str) -> None:
-
-    from halp.tasks.live import FrameReader, LiveRecognition
-    from halp.tasks.segments import prediction_json
-
-    if fitted is None:
-        raise InputError(
-            "frames on standard input need a model; make one with `halp classify fit` and give it with"
-            " --model"
-        )
-    if cutting.fps is None:
-        raise InputError("frames on standard input do not state their rate; give it with --fps")
-    live = LiveRecognition(fitted, cutting.fps, cutting.window, cutting.stride, topology, reject)
-    reader = FrameReader(sys.stdin.buffer, live.layout)
-    said = 0
-    for frame in reader:
-        answer = live.push(frame)
-        if reader.bad > said and said < 3:
-            said = reader.bad
-            warn(reader.problem)
-        if answer is not None:
-            print_json(prediction_json(answer), indent=None)
-            sys.stdout.flush()
-    if reader.bad:
-        warn(f"{reader.bad} of {reader.read} lines were not frames; the last: {reader.problem}")
-    note(live.summary())
 
 
 app.verb(

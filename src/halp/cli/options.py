@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import OmitArgPrefixes, Suppress, UseAppendAction
+from tyro.conf import OmitArgPrefixes, Suppress, UseAppendAction, arg
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading
 
+From = Annotated[str, arg(name="from")]
 Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
 # what an option means wherever it stands; a command describes those of its own, and these where it means
 # something else
@@ -31,7 +32,7 @@ SHARED = {
     "labelled": "a store with labels, or recordings in a folder for each class.",
     "out": "also write a CSV table.",
     "overwrite": "replace a store that is there already.",
-    "reject": "share of known windows that may be rejected as unlike everything labelled; none for never.",
+    "reject": "share of known clips that may be rejected as unlike everything labelled (auto: as fitted; none: never).",
     "shard": (
         "do only part i/n of the work, such as 2/8, in a job array; `halp join OUT` puts the parts together."
     ),
@@ -75,6 +76,13 @@ class WholeOptions(ReadingOptions):
 
 
 @dataclass(frozen=True)
+class PoseOptions(WholeOptions):
+    """How whole recordings are read by a command that has `--from` and `--to`."""
+
+    format: Suppress[str] = "auto"
+
+
+@dataclass(frozen=True)
 class LabelOptions:
     """Where labels come from, and how many recordings may go without."""
 
@@ -107,7 +115,8 @@ def parse_options(settings: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-READING, WHOLE, LABELS = ReadingOptions(), WholeOptions(), LabelOptions()
+READING, WHOLE, POSES, LABELS = ReadingOptions(), WholeOptions(), PoseOptions(), LabelOptions()
 ReadingArgs = Annotated[ReadingOptions, OmitArgPrefixes]
 WholeArgs = Annotated[WholeOptions, OmitArgPrefixes]
+PoseArgs = Annotated[PoseOptions, OmitArgPrefixes]
 Labels = Annotated[LabelOptions, OmitArgPrefixes]

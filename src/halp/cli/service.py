@@ -20,7 +20,7 @@ def serve(
     keys: Path | None = None,
     workers: int = 1,
     deadline: float = 30.0,
-    largest: int = 16_777_216,
+    max_bytes: int = 16_777_216,
 ) -> None:
     """Serve models over HTTP: /predict, /embed, /search, /stream (WebSocket), /health, /metrics,
     /openapi.json.
@@ -41,7 +41,7 @@ def serve(
         keys: a file with an API key per line (default: the environment variable HALP_API_KEYS).
         workers: processes; each loads the models.
         deadline: seconds that an answer may take.
-        largest: bytes that a request may have.
+        max_bytes: of a request.
     """
     try:
         from halp.serve.server import api_keys
@@ -57,7 +57,7 @@ def serve(
         port=port,
         keys=api_keys(keys),
         workers=workers,
-        body=largest,
+        body=max_bytes,
         deadline=deadline,
     )
 

@@ -28,14 +28,14 @@ START = (
 
 @app.command
 def demo(
-    *, folder: Path = Path("demo"), clips: int = 1440, seed: int = 0, set: Settings = (), json: bool = False
+    *, out: Path = Path("demo"), clips: int = 1440, seed: int = 0, set: Settings = (), json: bool = False
 ) -> None:
     """Train MoCo and HaLP on synthetic people, print a table beside the baselines and write a report.
 
-    Example: halp demo --folder demo
+    Example: halp demo --out demo
 
     Args:
-        folder: where data, runs and report.html go; what an earlier demo left there is replaced.
+        out: the folder where data, runs and report.html go; what an earlier demo left there is replaced.
         clips: how many clips to make.
         seed: another seed gives other people and other weights.
         set: override settings of both recipes, such as epochs=10.
@@ -45,12 +45,12 @@ def demo(
     from halp.evaluation.evaluate_run import verdict
     from halp.reports.tables import accuracies_for_terminal
 
-    outcome = run_demo(folder, clips=clips, seed=seed, settings=flat(set))
+    outcome = run_demo(out, clips=clips, seed=seed, settings=flat(set))
     answer = {row.name: {result.protocol: result.accuracy for result in row.results} for row in outcome.rows}
     show(answer, accuracies_for_terminal(outcome.rows), json=json)
     note(verdict(outcome.rows))
     note(f"done in {outcome.seconds:.0f} s; open {outcome.report} in a browser")
-    store, run = (quote(str(folder / name)) for name in ("store", "halp"))
+    store, run = (quote(str(out / name)) for name in ("store", "halp"))
     note(f"open it: halp explore {store} --encoder {run}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from halp.cli.app import app, first_process, note, show, table_of
-from halp.cli.options import Settings, flat
+from halp.cli.options import From, Settings, flat
 from halp.core.errors import InputError
 
 
@@ -22,7 +22,7 @@ def sweep(
     data: Path,
     set: Settings,
     seeds: int = 3,
-    folder: Path | None = None,
+    out: Path | None = None,
     protocol: tuple[str, ...] = ("knn", "linear"),
     split: tuple[str, ...] = (),
     workers: int | None = None,
@@ -45,7 +45,7 @@ def sweep(
         data: the store to learn from and to evaluate on.
         set: settings as key=a,b,c; the first combination is what the others are compared with.
         seeds: how many, the same for every combination.
-        folder: where the runs go (default: sweeps/RECIPE).
+        out: the folder of the runs (default: sweeps/RECIPE).
         protocol: how runs are evaluated.
         split: splits of the store (default: the one that was trained on; folds where the store has none).
         workers: trainings at a time on this machine, each on one core (default: as many as cores; one on a
@@ -62,9 +62,7 @@ def sweep(
         "accelerator": accelerator,
         "precision": precision,
     }
-    answer = run(
-        recipe, data, flat(set), seeds=seeds, folder=folder, protocols=protocol, splits=split, **given
-    )
+    answer = run(recipe, data, flat(set), seeds=seeds, out=out, protocols=protocol, splits=split, **given)
     show(answer.to_json(), table_of(answer.rows()), json=json)
     if len(answer.settings) > 1 and not json:
         note(
@@ -219,9 +217,11 @@ def _online_knn(store: Any, every: int) -> Any:
 
 @app.command
 def convert(
-    checkpoint: Positional[Path],
+    source: Positional[Path],
     out: Positional[Path],
     *,
+    from_format: From = "auto",
+    to: str = "auto",
     topology: str = "kinect-v2",
     frames: int = 64,
     json: bool = False,
@@ -234,14 +234,16 @@ def convert(
         halp convert runs/ntu60-halp-seed0 checkpoint.pth.tar
 
     Args:
-        checkpoint: the authors' file, or a run folder.
+        source: the authors' file, or a run folder.
         out: the run folder to make, or the file.
+        from_format: run or authors (default: by what the source is).
+        to: run or authors (default: the other one).
         topology: the joint layout that the authors' encoder reads.
         frames: how many frames it reads.
         json: print what was made as JSON.
     """
     from halp.training import convert as turn
 
-    path = turn(checkpoint, out, topology=topology, frames=frames)
+    path = turn(source, out, from_format=from_format, to=to, topology=topology, frames=frames)
     further = f"; next: halp evaluate {quote(str(path))} --data STORE" if path.is_dir() else ""
-    show({"written": str(path), "from": str(checkpoint)}, json=json, said=f"written: {path}{further}")
+    show({"written": str(path), "from": str(source)}, json=json, said=f"written: {path}{further}")

@@ -142,8 +142,14 @@ class Verb:
         lines += ["", parsed.long_description] if parsed.long_description else []
         lines += ["", "Examples:", *(f"    {line}" for line in self.examples)] if self.examples else []
         told = [name for name in names if texts.get(name) and name != "reading"]
-        lines += ["", "Args:", *(f"    {name}: {' '.join(texts[name].split())}" for name in told)]
+        lines += ["", "Args:", *(f"    {name}: {_help(texts[name])}" for name in told)]
         return "\n".join(lines)
+
+
+def _help(text: str) -> str:
+    """A description of an argument in one line; it begins in lower case, like those of all commands."""
+    text = " ".join(text.split())
+    return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
 def _option(name: str, kind: Any, default: Any = None) -> inspect.Parameter:

@@ -123,25 +123,29 @@ def live(
     pose_model: str = "",
     window: float | None = None,
     stride: float = 0.5,
-    fps: float = 15.0,
+    fps: float | None = None,
+    topology: str | None = None,
     reject: str = "auto",
     view: bool = True,
 ) -> None:
-    """Recognise what a camera or a video shows as it comes: lines of JSON, and the skeleton on a terminal.
+    """Recognise actions live, from a camera, a video or standard input: a line of JSON per stride.
 
-    Every answer tells how many milliseconds the picture, the pose and the recognition took. Ctrl-C ends it.
+    On a terminal the skeleton is drawn. Answers say how many milliseconds they took. Ctrl-C ends it.
 
     Examples:
         halp live model
         halp live model film.mp4 --stride 0.25 --no-view
+        joints | halp live model - --fps 30 --stride 0.25
 
     Args:
         model: a model of `halp classify fit` or `halp finetune`.
-        source: the number of a camera, or a video.
+        source: the number of a camera, a video, or - for standard input, with a JSON array of joints per line.
         pose_model: a .task file of your own (default: that of `halp pose-model`).
         window: seconds that an answer looks at (default: as the model was fitted, else 2).
         stride: seconds between two answers.
-        fps: frames per second that are taken from a camera; videos have their own.
+        fps: frames per second of a camera (default: 15) or of standard input (default: as the model was
+            fitted); videos have their own.
+        topology: joint layout of standard input (default: that of the encoder).
         view: draw the skeleton on standard error if it is a terminal.
     """
     from halp.core.progress import console
@@ -151,9 +155,12 @@ def live(
 
     pictures, poses, summary = 0, 0.0, ""
 
-    def look(picture: LivePicture, recognition: LiveRecognition) -> None:
+    def look(picture: LivePicture | None, recognition: LiveRecognition) -> None:
         nonlocal pictures, poses, summary
-        pictures, poses, summary = pictures + 1, poses + picture.pose, recognition.summary()
+        summary = recognition.summary()
+        if picture is None:
+            return
+        pictures, poses = pictures + 1, poses + picture.pose
         if view and console.is_terminal:
             console.clear()
             console.print(terminal_skeleton(picture.image, picture.size), highlight=False, markup=False)
@@ -163,15 +170,17 @@ def live(
         "window": window,
         "stride": stride,
         "fps": fps,
+        "topology": topology,
         "reject": reject,
     }
     try:
-        for event in recognise(model, source, on_picture=look, **how):
+        for event in recognise(model, source, on_frame=look, **how):
             print_json(prediction_json(event), indent=None)
             sys.stdout.flush()
     except KeyboardInterrupt:
         pass
-    if not pictures:
+    if source != "-" and not pictures:
         warn(f"'{source}' gave no picture")
     else:
-        note(f"{pictures} pictures, {1000 * pictures / max(poses, 1e-9):.1f} poses per second; {summary}")
+        seen = f"{pictures} pictures, {1000 * pictures / max(poses, 1e-9):.1f} poses per second; "
+        note(f"{seen if pictures else ''}{summary}")

@@ -134,7 +134,7 @@ def sweep(
     grid: Sequence[str],
     *,
     seeds: int = 3,
-    folder: str | Path | None = None,
+    out: str | Path | None = None,
     protocols: Sequence[str] = ("knn", "linear"),
     splits: Sequence[str] = (),
     workers: int | None = None,
@@ -156,7 +156,7 @@ def sweep(
         Settings with their values, as `key=a,b,c`; one with a single value holds for all runs.
     seeds : int
         How many, from 0 on: the same for every combination, so that differences are paired.
-    folder : path, optional
+    out : path, optional
         Where the runs go (default: `sweeps/RECIPE`).
     protocols, splits : sequence of str
         How runs are evaluated (splits: default as `halp evaluate` chooses).
@@ -176,7 +176,7 @@ def sweep(
     """
     if seeds < 1:
         raise InputError(f"{seeds} seeds leave nothing to train; choose at least 1")
-    home = Path(folder or Path("sweeps") / Path(recipe).stem).absolute()
+    home = Path(out or Path("sweeps") / Path(recipe).stem).absolute()
     named = dict(combinations(grid))
     runs = {
         (name, seed): SweepRun(

@@ -60,7 +60,7 @@ def agreement(
     first: EventsLike,
     second: EventsLike,
     *,
-    bin_width: float = 0.1,
+    bins: float = 0.1,
     overlap: float = 0.5,
     gap: float = 0.0,
     shortest: float = 0.0,
@@ -76,7 +76,7 @@ def agreement(
         Events in any format, the reference of precision and recall.
     second : path or Events
         The other account.
-    bin_width : float
+    bins : float
         Seconds of a bin.
     overlap : float
         Intersection over union from which on two bouts are the same.
@@ -98,9 +98,7 @@ def agreement(
     1.0
     """
     one, two = read_matched(first), read_matched(second)
-    measured, notes = compare_accounts(
-        one, two, bin_width=bin_width, overlap=overlap, gap=gap, shortest=shortest
-    )
+    measured, notes = compare_accounts(one, two, bins=bins, overlap=overlap, gap=gap, shortest=shortest)
     for sentence in notes:
         warnings.warn(sentence, stacklevel=2)
     return Agreement(rounded(measured), one, two)
@@ -110,7 +108,7 @@ def compare_accounts(
     first: Events,
     second: Events,
     *,
-    bin_width: float = 0.1,
+    bins: float = 0.1,
     overlap: float = 0.5,
     gap: float = 0.0,
     shortest: float = 0.0,
@@ -120,13 +118,13 @@ def compare_accounts(
 
     Parameters
     ----------
-    bin_width : seconds; kappa and the confusion count bins.
+    bins : seconds; kappa and the confusion count bins.
     overlap : intersection over union from which on two bouts of one label are the same.
     gap, shortest : how events become bouts, as in `halp stats`.
     """
-    if bin_width <= 0 or not 0 < overlap <= 1:
+    if bins <= 0 or not 0 < overlap <= 1:
         raise InputError(
-            f"bins of {bin_width:g} s and an overlap of {overlap:g} cannot be used; give more than 0, overlap"
+            f"bins of {bins:g} s and an overlap of {overlap:g} cannot be used; give more than 0, overlap"
             " up to 1"
         )
     second, missed, _ = second.matched(sorted({event.recording for event in first}))
@@ -144,17 +142,17 @@ def compare_accounts(
     if not pairs:
         raise InputError(f"{first.origin} and {second.origin} have no recording in common; names must match")
     labels = sorted({e.label for one, two, _ in pairs for e in (*one, *two)} - {""})
-    bins = [_binned(one, two, ends[key[0]], labels, bin_width) for one, two, key in pairs]
+    bins = [_binned(one, two, ends[key[0]], labels, bins) for one, two, key in pairs]
     codes = np.concatenate(bins, axis=1)
     names = [*labels, NONE]
     confusion = np.zeros((len(names), len(names)))
-    np.add.at(confusion, (codes[0], codes[1]), bin_width)
+    np.add.at(confusion, (codes[0], codes[1]), bins)
     movements = [label for label in labels if label not in UNSEEN]
     matches = {label: [_matched(one, two, label, overlap) for one, two, _ in pairs] for label in movements}
-    tables = np.array([_table(row, len(names)) for row in bins])
+    tables = np.array([_table(row, len(names)) for row in binned])
     return {
         "kappa": kappa(codes[0], codes[1]),
-        "kappa_interval": sums_interval(tables.reshape(len(bins), -1), kappas, "correlation"),
+        "kappa_interval": sums_interval(tables.reshape(len(binned), -1), kappas, "correlation"),
         "agreement": float((codes[0] == codes[1]).mean()),
         "agreement_interval": sums_interval(
             np.array([[np.trace(table), table.sum()] for table in tables]),
@@ -168,7 +166,7 @@ def compare_accounts(
                 "kappa": kappa(*row),
                 "agreement": float((row[0] == row[1]).mean()),
             }
-            for row, (_, _, key) in zip(bins, pairs)
+            for row, (_, _, key) in zip(binned, pairs)
         ],
         "labels": [
             _label_row(label, codes, labels.index(label), matches[label], pairs)

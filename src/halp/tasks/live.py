@@ -86,7 +86,9 @@ class LiveRecognition:
             self.window = self._fitted.cutting.window or WINDOW
         cutting = timeline_cutting(self._fitted, WindowSettings(self.window, self.stride, self.fps))
         if cutting.fps is None:
-            raise InputError("the model does not know the frame rate of what comes in; give it with fps=")
+            raise InputError(
+                "frames do not state their rate, and the model was fitted without one; give it with --fps or fps="
+            )
         self.window, self.stride, self.fps = cutting.window or WINDOW, cutting.stride or STRIDE, cutting.fps
         self._rate, self._step = self.fps, self.stride
         self.width = max(1, round(self.window * self.fps))

@@ -24,7 +24,7 @@ def events(
     *,
     from_format: str = "auto",
     recordings: AnySource | None = None,
-    labels: Sequence[str] = (),
+    allowed_labels: Sequence[str] = (),
     concurrent: bool = False,
 ) -> Events:
     """Read and check events of any format: CSV, Parquet, Excel, BORIS, ELAN, Praat, Audacity, SLEAP.
@@ -37,8 +37,8 @@ def events(
         csv, tsv, parquet, excel, boris, elan, textgrid, audacity or sleap (default: by the ending).
     recordings : source, optional
         A store or recordings that events are matched with by name, and checked against by length.
-    labels : sequence of str
-        The labels there may be; any other is an error.
+    allowed_labels : sequence of str
+        Any other label is an error.
     concurrent : bool
         Events of different labels may overlap.
 
@@ -51,10 +51,12 @@ def events(
     Examples
     --------
     >>> from halp import Event, Events
-    >>> events(Events([Event("a", 0, 2, "walk")]), labels=["walk"]).labels
+    >>> events(Events([Event("a", 0, 2, "walk")]), allowed_labels=["walk"]).labels
     ['walk']
     """
-    return read_matched(source, from_format, recordings).check(labels=labels or None, concurrent=concurrent)
+    return read_matched(source, from_format, recordings).check(
+        labels=allowed_labels or None, concurrent=concurrent
+    )
 
 
 def read_matched(

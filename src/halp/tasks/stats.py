@@ -84,7 +84,7 @@ def stats(
     stop: float | None = None,
     measure: str = "share",
     test: str = "permutation",
-    source: str | None = None,
+    annotator: str | None = None,
     recordings: AnySource | None = None,
     concurrent: bool = False,
     from_format: str = "auto",
@@ -124,8 +124,8 @@ def stats(
     test : str
         permutation, kruskal (between people), or mixed (within people: a linear mixed model, with
         statsmodels).
-    source : str, optional
-        Count events of human or model only.
+    annotator : str, optional
+        Count events of human or model only (the column source of events).
     recordings : source, optional
         A store or recordings: names are matched, lengths are known.
     concurrent : bool
@@ -151,7 +151,7 @@ def stats(
     >>> [(row["label"], row["share"]) for row in counted.recordings]
     [('sit', 0.5), ('walk', 0.5)]
     """
-    chosen = of_source(read_matched(events, from_format, recordings), source)
+    chosen = of_source(read_matched(events, from_format, recordings), annotator)
     table = None if people is None or isinstance(people, Mapping) else people
     if covariates and table is None:
         raise InputError("covariates are columns of a table of people; give it with --people")
@@ -232,7 +232,7 @@ def statistics(
         raise InputError(f"{events.origin} holds no event; there is nothing to count")
     if len({event.source for event in events}) > 1:
         raise InputError(
-            f"{events.origin} holds events of people and of a model; choose one with --source human or model"
+            f"{events.origin} holds events of people and of a model; choose one with --annotator human or model"
         )
     check_choice("measure", measure, MEASURES)
     check_choice("test", test, (*TESTS, "mixed"))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from halp._version import __version__
 from halp.augment import ViewSettings
-from halp.core.errors import InputError
+from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, building
 from halp.data.normalise import AUTHORS
 from halp.data.text_files import shown
@@ -44,6 +44,8 @@ def convert(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
+    from_format: str = "auto",
+    to: str = "auto",
     topology: str = "kinect-v2",
     frames: int = 64,
 ) -> Path:
@@ -56,6 +58,8 @@ def convert(
         The authors' file, or a run folder.
     out : path
         The run folder to make, or the file.
+    from_format, to : str
+        run or authors (default: by what the source is).
     topology : str
         The joint layout that the authors' encoder reads.
     frames : int
@@ -71,6 +75,12 @@ def convert(
         raise InputError(f"there is no checkpoint or run at '{source}'")
     if out.exists():
         raise InputError(f"'{out}' exists already; choose another name")
+    kinds = ("run", "authors") if source.is_dir() else ("authors", "run")
+    for asked, kind in zip((from_format, to), kinds):
+        if check_choice("format", asked, ("auto", "run", "authors")) not in ("auto", kind):
+            raise InputError(
+                f"'{source}' is in the format {kinds[0]} and is converted to {kinds[1]}, not '{asked}'"
+            )
     if source.is_dir():
         return to_authors(open_run(source), out)
     return from_authors(source, out, get_topology(topology), frames).path
