@@ -476,7 +476,7 @@ class HallucinatedPositives(nn.Module):
         prototypes: Tensor | None = None,
         negatives: Tensor | None = None,
     ) -> Tensor:
-        """The loss of one step; `prototypes` `(N, D)`, where given, take the place of clustering."""
+        """The loss of one step; given `prototypes` `(N, D)` replace clustering."""
         plan = self.plan(query, key, recent_keys, generator, prototypes)
         loss = positive_alignment_loss(query, plan, self.temperature, self.average_over)
         if not self.negatives:

@@ -51,7 +51,7 @@ class PaperSettings(CheckedSettings):
         return {"start": start, "length": length, "matrices": matrices}
 
     def make(self, pool: ClipPool, clips: Tensor, drawn: Drawn, frames: int) -> Tensor:
-        """The views `(B, frames, P, V, C)` that the drawn numbers stand for."""
+        """The views `(B, frames, P, V, C)` of the drawn numbers."""
         cut = pool.cut(clips, drawn["start"], drawn["length"], frames)
         return transform(cut, drawn["matrices"])
 

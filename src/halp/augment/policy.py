@@ -64,7 +64,7 @@ def build_policy(data: Any, where: str) -> Policy:
     for position, step in enumerate(policy):
         if step.samples and (position or step.probability != 1):
             raise InputError(
-                f"{where}: '{step.name}' cuts the view out of the clip; it must stand first, without"
+                f"{where}: '{step.name}' cuts the view out of the clip; it must come first, without"
                 " probability"
             )
     return policy

@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _load_plugins(arguments: list[str]) -> list[str]:
-    """Load what --plugin names, wherever it stands, and hand on the other arguments."""
+    """Load the plugins named by --plugin, at any position, and return the other arguments."""
     rest, waiting = [], False
     for argument in arguments:
         if waiting or argument.startswith("--plugin="):
@@ -141,12 +141,12 @@ def _load_plugins(arguments: list[str]) -> list[str]:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """What the library warns of, as one line on standard error."""
+    """Show a warning of the library as one line on standard error."""
     warn(str(message))
 
 
 class _Notes(logging.Handler):
-    """What the library tells of its work, as lines on standard error."""
+    """Log records of the library as lines on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())

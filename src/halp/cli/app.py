@@ -74,7 +74,7 @@ class CommandGroup:
         return {name: text.partition("\n\n")[0].replace("\n", " ") for name, text in texts.items()}
 
     def help(self, headings: dict[str, Sequence[str]] | None = None) -> str:
-        """What there is, under headings."""
+        """The list of commands, under headings."""
         summaries = self.summaries()
         headings = headings or {"commands": list(summaries)}
         width = max(map(len, summaries))
@@ -87,7 +87,7 @@ class CommandGroup:
 
 
 def _with_shared_options(function: Callable[..., None]) -> str:
-    """The docstring of a command, with what is the same for an option wherever it stands."""
+    """The docstring of a command, completed with the descriptions of shared options."""
     text, _, described = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
     entries = SHARED | dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", described, re.MULTILINE))
     lines = [
@@ -97,7 +97,7 @@ def _with_shared_options(function: Callable[..., None]) -> str:
 
 
 def described(function: Callable[..., None]) -> Callable[..., None]:
-    """The function, with defaults that say nothing hidden from its help."""
+    """Hide uninformative defaults from the help."""
     for owner in (function, *_option_classes(function)):
         hints = get_type_hints(owner, include_extras=True)
         owner.__annotations__ = {name: Annotated[hint, _QUIET] for name, hint in hints.items()}
@@ -148,7 +148,7 @@ app = CommandGroup(
 
 
 def print_json(data: Any, *, indent: int | None = 1) -> None:
-    """One document on standard output; what is not a finite number is null."""
+    """Print one JSON document to standard output; NaN and infinity become null."""
     sys.stdout.write(json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -161,20 +161,20 @@ def _finite(data: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """A line for people, on standard error."""
+    """Print a line to standard error."""
     from halp.core.progress import console
 
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def warn(*sentences: str) -> None:
-    """What an answer is worth, on standard error."""
+    """Print warnings to standard error."""
     for sentence in sentences:
         note(f"warning: {sentence}")
 
 
 def print_table(table: Any) -> None:
-    """A result for people, on standard output; as wide as it needs to be where this is not a terminal."""
+    """Print a table to standard output; 200 columns wide if that is not a terminal."""
     from rich.console import Console
 
     class Output(Console):
@@ -188,9 +188,7 @@ def print_table(table: Any) -> None:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None, digits: int = 3) -> Any:
-    """Rows as a table for people, at most `MOST_ROWS`; without `columns`, those of the first row in which
-    something stands.
-    """
+    """Rows as a table for the terminal, at most `MOST_ROWS`; by default with every column that is not empty."""
     from rich.table import Table
 
     if columns is None:
@@ -214,7 +212,7 @@ def _cell(value: Any, digits: int) -> str:
 def write_rows(
     out: Path | None, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
 ) -> None:
-    """Rows as a CSV table, if one is asked for."""
+    """Write rows as a CSV table if a path is given."""
     from halp.core.files import write_csv
 
     if out is not None:
@@ -229,9 +227,7 @@ def show(
     html: Path | None = None,
     page: Callable[[], Any] | None = None,
 ) -> None:
-    """How a command ends: its answer as one JSON document or in words and tables, and as a page where one is
-    asked for.
-    """
+    """Finish a command: print the answer as JSON or as text and tables, and write a page if a path is given."""
     if json:
         print_json(answer)
     elif said:
@@ -243,5 +239,5 @@ def show(
 
 
 def first_process() -> bool:
-    """Whether this process speaks for the job; others were started by a launcher."""
+    """Whether this is rank 0 of the job."""
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", os.environ.get("SLURM_PROCID", "0")))) == 0

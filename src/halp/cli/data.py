@@ -103,7 +103,7 @@ def join(out: Positional[Path]) -> None:
 
 
 def _written(store: Path, clips: int | None = None) -> str:
-    """What was made and the command that comes next, fit to be pasted into a shell."""
+    """The path of the store and the next command, quoted for a shell."""
     count = "" if clips is None else f" with {clips} clips"
     return f"written: {store}{count}; look at it with: halp inspect {quote(str(store))}"
 

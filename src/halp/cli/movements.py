@@ -124,7 +124,7 @@ app.verb(
         texts={
             "source": "a store or recordings of the tested people.",
             "people": (
-                "a CSV table with the columns recording and subject, where recordings do not tell who it is."
+                "a CSV table with the columns recording and subject, if recordings do not name the person."
             ),
         },
         examples=(

@@ -1,4 +1,4 @@
-"""Options that several commands have, said once: how recordings are read and where labels come from."""
+"""Options shared by several commands: how recordings are read and where labels come from."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SHARED = {
         "a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto."
     ),
     "format": "how recordings are written (see `halp formats`).",
-    "fps": "frames per second, where the recordings do not tell.",
+    "fps": "frames per second, for recordings that do not state it.",
     "gap": "seconds; bouts of a label that are closer are one.",
     "html": "also write a page, one HTML file.",
     "json": "print as JSON.",
     "labelled": "a store with labels, or recordings in a folder for each class.",
     "out": "also write a CSV table.",
-    "overwrite": "replace a store that is there already.",
+    "overwrite": "replace an existing store.",
     "reject": "share of known clips that may be rejected as unlike everything labelled (auto: as fitted; none: never).",
     "shard": (
         "do only part i/n of the work, such as 2/8, in a job array; `halp join OUT` puts the parts together."

@@ -115,7 +115,7 @@ def _comparison(answer: Any) -> Shown:
     worst = [
         f"{j['joint']} {j['difference']:.2f}" for j in plain["joints"][:5] if j["difference"] is not None
     ]
-    stretches = table_of(rows, digits=2) if rows else "no stretch stands out from the rest"
+    stretches = table_of(rows, digits=2) if rows else "no stretch differs clearly from the rest"
     return Shown([stretches, f"joints that differ most overall, in mean bone lengths: {', '.join(worst)}"])
 
 

@@ -121,7 +121,7 @@ def export(
     stream: str | None = None,
     json: bool = False,
 ) -> None:
-    """Write an encoder or a model as a folder to hand on: config.json, model.safetensors and a model card.
+    """Export an encoder or a model as a package: config.json, model.safetensors and a model card.
 
     With --onnx there is also model.onnx: raw key points in (NaN where missing; any number of clips, frames
     and persons), class probabilities and rejection out (features for an encoder). Preparation, encoder and

@@ -74,14 +74,14 @@ def check_limits(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -
 
 
 class CheckedSettings:
-    """Settings whose fields say by `limited` what they may be; looked at whenever one is made."""
+    """Settings whose ranges are declared by `limited` and checked on construction."""
 
     def __post_init__(self) -> None:
         check_limits(type(self), vars(self))
 
 
 def build_settings(kind: type[SETTINGS], data: Any, prefix: str = "", more: Iterable[str] = ()) -> SETTINGS:
-    """A settings dataclass from plain values; `prefix` stands before every name in messages.
+    """Build a settings dataclass from plain values; messages put `prefix` before every name.
 
     `more` are further dotted names that a wrong key may have been meant for.
 

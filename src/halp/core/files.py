@@ -1,6 +1,4 @@
-"""Writing files and folders so that they are whole or absent, and reading JSON with words for what is
-wrong.
-"""
+"""Atomic writing of files and folders, and reading of JSON with clear errors."""
 
 from __future__ import annotations
 
@@ -153,9 +151,7 @@ def sync_folder(path: Path) -> None:
 
 
 def seal(path: Path) -> None:
-    """Write the hash of a file beside it, so that `is_sealed` can tell whether it is still what was
-    written.
-    """
+    """Write the hash of a file beside it, so that `is_sealed` can detect changes."""
     write_text(_seal_of(path), sha256(path))
 
 

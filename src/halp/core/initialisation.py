@@ -1,6 +1,4 @@
-"""How weights begin: the authors' rule for encoders and projection heads alike, and that of the ST-GCN
-family.
-"""
+"""Weight initialisation: the authors' rule for encoders and projection heads, and that of the ST-GCN family."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Which folder a name of an encoder means: a package, a shipped one, or a run; found without loading
-torch.
-"""
+"""Resolve the name of an encoder to a package, a shipped encoder or a run, without loading torch."""
 
 from __future__ import annotations
 

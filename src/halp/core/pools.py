@@ -1,6 +1,4 @@
-"""Pools of worker processes of this machine, which share its cores, leave the keyboard alone and end with
-their parent.
-"""
+"""Pools of worker processes that share the cores, ignore Ctrl-C and end with their parent."""
 
 from __future__ import annotations
 

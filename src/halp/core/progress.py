@@ -1,6 +1,4 @@
-"""Progress on anything that takes more than a moment: a bar with time left on a terminal, plain lines
-elsewhere.
-"""
+"""Progress: a bar with the remaining time on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ class Bar:
             watcher(self)
 
     def advance(self, steps: int = 1, note: str | None = None) -> None:
-        """Count `steps` more; `note` stands behind the bar."""
+        """Advance by `steps`; `note` is shown after the bar."""
         self.done += steps
         self._tell()
         if self._rich is not None:

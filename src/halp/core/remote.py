@@ -102,7 +102,7 @@ def upload_folder(folder: Path, url: str, *, last: str) -> None:
 
 
 def _state(facts: Mapping[str, Any]) -> str | None:
-    """What changes when a file does; None where the file system does not tell."""
+    """A value that changes with the file; None if the file system has none."""
     told = [str(facts[key]) for key in _CHANGES if facts.get(key) is not None]
     return " ".join([str(facts.get("size")), *told]) if told else None
 
@@ -114,7 +114,7 @@ def _is_inside(name: str) -> bool:
 
 @contextmanager
 def _file_system(url: str) -> Iterator[tuple[Any, str]]:
-    """The file system of an address and the path there; what goes wrong is said in one sentence."""
+    """The file system and path of an address; errors are reported in one sentence."""
     from fsspec.core import url_to_fs
 
     try:

@@ -32,7 +32,7 @@ def store_from_arrays(
     normalisation: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Store:
-    """Make a store of arrays `(T, V, C)` or `(T, P, V, C)` and open it; zeros stand for what is missing.
+    """Make a store of arrays `(T, V, C)` or `(T, P, V, C)` and open it; zeros mark missing joints.
 
     `topology` is a name or a `Topology` of your own; labels count from 0, -1 is "not known".
     """

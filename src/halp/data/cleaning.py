@@ -211,7 +211,7 @@ def _filtered(frames: Frames, function: Any) -> Frames:
 
 
 def track_persons(frames: Frames, topology: Topology) -> Frames:
-    """Give every person one place for the whole recording, whatever order a detector gave them in."""
+    """Give every person one slot for the whole recording, independent of the order of detections."""
     if frames.shape[1] < 2:
         return frames
     from halp.data.tracking import Detection, follow
@@ -287,7 +287,7 @@ def upright(frames: Frames, topology: Topology) -> Frames:
 
 
 def handedness(frames: Frames, topology: Topology) -> float | None:
-    """How surely the left side of the first person is on the left, from 1 to -1; None if it cannot be told.
+    """Evidence that the first person's left side is on the left, from 1 to -1; None if it is undecidable.
 
     The left side has to lie where up × forward points. Forward is told by the feet, the nose or the bend of
     the knees.
@@ -332,7 +332,9 @@ def _forward(body: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64
 
 
 def unit_factor(frames: Frames, topology: Topology) -> float | None:
-    """Metres in the unit of a 3D recording, told by the length of the trunk; None if it cannot be told."""
+    """Metres per unit of a 3D recording, inferred from the length of the trunk; None if it cannot be
+    inferred.
+    """
     line = trunk(frames, topology) if frames.shape[3] == 3 else None
     length = 0.0 if line is None else float(np.linalg.norm(line))
     if length <= 1e-6:
@@ -341,8 +343,6 @@ def unit_factor(frames: Frames, topology: Topology) -> float | None:
 
 
 def metres(frames: Frames, topology: Topology) -> Frames:
-    """Bring a 3D recording in millimetres, centimetres or inches to metres, told by the length of its
-    trunk.
-    """
+    """Convert a 3D recording in millimetres, centimetres or inches to metres, by the length of its trunk."""
     factor = unit_factor(frames, topology)
     return frames if factor in (None, 1.0) else (frames * np.float32(factor)).astype(np.float32)

@@ -20,7 +20,7 @@ Runs = tuple[tuple[int, int], ...]
 
 @dataclass
 class Clip:
-    """One recorded sequence of joints, and what is known about it; -1 stands for "not known".
+    """One recorded sequence of joints and its metadata; -1 means unknown.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def present(frames: Frames) -> npt.NDArray[np.bool_]:
 
 
 def unknown(like: object) -> int | str:
-    """What stands in a column where a clip has no value: an empty text among texts, -1 among numbers."""
+    """The missing value of a column: an empty string for text, -1 for numbers."""
     return "" if isinstance(like, str) else -1
 
 

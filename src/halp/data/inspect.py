@@ -50,7 +50,7 @@ class Finding:
 
 
 def find_problems(store: Store, missing: dict[str, float], empty_frames: int) -> list[Finding]:
-    """Everything that stands out, the gravest first."""
+    """All findings, the most serious first."""
     clips = np.unique(np.linspace(0, len(store) - 1, min(_LOOKED_AT, len(store))).round().astype(int))
     sample = [np.asarray(store.clip(int(clip))) for clip in clips]
     checks = (
@@ -125,9 +125,7 @@ def _roughness(clip: Frames) -> float:
 
 
 def _space(store: Store, sample: list[Frames]) -> Pairs:
-    """Axis, unit and sides of 3D recordings; those that were turned or scaled on purpose are not looked
-    at.
-    """
+    """Axis, unit and sides of 3D recordings; stores that were rotated or scaled on purpose are skipped."""
     done, topology, spatial = _done(store), store.topology, store.topology.dimensions == 3
     if spatial and not done & {"rotate-first", "rotate-mean"}:
         ways = [way for clip in sample if (way := up_axis(clip, topology)) is not None]
@@ -291,9 +289,7 @@ def _counts(values: Any) -> dict[int, int]:
 
 
 def _columns(store: Store) -> dict[str, dict[int | str, int]]:
-    """Counts of all columns that tell clips apart; columns that are unknown throughout, and times, are left
-    out.
-    """
+    """Counts of all columns with several values; unknown columns and times are left out."""
     columns: dict[str, dict[int | str, int]] = {}
     for name, values in store.columns.items():
         if name in ("name", "length", "label", "start", "end", "recording") or len(values) != len(store):

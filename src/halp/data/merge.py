@@ -1,6 +1,4 @@
-"""Several stores to one: copied with joints mapped by name, or listed where they are; every source still told
-apart.
-"""
+"""Merge several stores: copied with joints mapped by name, or linked; a column keeps the original store."""
 
 from __future__ import annotations
 

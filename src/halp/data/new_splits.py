@@ -104,7 +104,7 @@ def _hold_out(store: Store, by: str, values: Sequence[str], name: str | None) ->
 
 
 def _column(store: Store, by: str) -> np.ndarray:
-    """A column that tells clips apart; one that is unknown throughout is an error."""
+    """A column with known values; one that is unknown throughout is an error."""
     columns = {column: values for column, values in store.columns.items() if column != "length"}
     column = columns[check_choice(f"column of store '{store.path}'", by, [*columns, STRATIFIED])]
     if len(np.unique(column)) < 2:

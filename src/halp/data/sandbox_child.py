@@ -158,7 +158,7 @@ def unpickle(request: dict[str, Any], data: bytes) -> Any:
 
 
 class Unpickler(pickle.Unpickler):
-    """Nothing named in a file is looked up: each known name stands for a function of this script."""
+    """No name in a file is imported: each allowed name maps to a function of this script."""
 
     def find_class(self, module: str, name: str) -> Any:
         known = KNOWN.get((module, name))
@@ -173,7 +173,7 @@ class Unpickler(pickle.Unpickler):
 
 
 class Dtype:
-    """Stands for `numpy.dtype`: plain numbers and texts, never records; objects stand for a plain list."""
+    """Replaces `numpy.dtype`: plain numbers and text, no records; objects become a plain list."""
 
     __slots__ = ("objects", "value")
 

@@ -42,7 +42,7 @@ class SplitRule(ABC):
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]  # type: ignore[call-overload]
 
     def to_json(self) -> dict[str, Any]:
-        """The rule without its name, as it stands in a store."""
+        """The rule without its name, as stored."""
         data: dict[str, Any] = {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
         del data["name"]
         base = getattr(self, "base", None)

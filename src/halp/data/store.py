@@ -149,9 +149,7 @@ class Store:
 
     @property
     def origin_joint(self) -> str:
-        """The joint that all clips are centred on, which lies at zero without being missing; empty if there
-        is none.
-        """
+        """The joint that all clips are centred on, at zero but not missing; empty if none."""
         return self.topology.centre if "centre" in self.normalisation else ""
 
     def split(self, name: str) -> tuple[Indices, Indices]:

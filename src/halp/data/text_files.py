@@ -43,7 +43,7 @@ def problem(path: Path, where: str, what: str, remedy: str = "check that the fil
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a message: short and on one line."""
+    """A value for a message: short and on one line."""
     text = repr(value) if isinstance(value, str | bytes | int | float | None) else f"a {type(value).__name__}"
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -190,9 +190,7 @@ def places_in_time(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64
 
 
 def checked_scores(array: npt.NDArray[Any], path: Path, where: str = "") -> Floats:
-    """Scores of joints; one that is not given (NaN) vouches for nothing and is 0, an infinite one is an
-    error.
-    """
+    """Scores of joints; a missing one (NaN) counts as 0, an infinite one is an error."""
     if np.isinf(array).any():
         raise problem(path, where, "a score is infinite", "correct it or leave this clip out")
     return np.where(np.isnan(array), 0.0, array)

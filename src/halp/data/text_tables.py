@@ -27,7 +27,7 @@ from halp.data.text_files import (
 
 @dataclass
 class Table:
-    """A CSV file by column: cells as text, lower-case column names, and the line each row stands on.
+    """A CSV file by column: cells as text, lower-case column names, and the line number of each row.
 
     `spelling` has the column names as they are written in the file.
     """

@@ -56,7 +56,7 @@ class Detections:
     scores: Floats | None = None
 
     def cut(self, one: Rows, other: Rows) -> npt.NDArray[np.bool_]:
-        """Whether frames show different scenes, so that places in them tell nothing about each other."""
+        """Whether frames show different scenes, so that positions in them are unrelated."""
         if self.scene is None or not self.scene.shape[1]:
             return np.zeros(len(one), dtype=bool)
         return np.abs(self.scene[one].astype(np.int16) - self.scene[other]).mean(axis=1) > _OTHER_SCENE

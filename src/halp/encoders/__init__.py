@@ -124,7 +124,7 @@ def encoder_of(
 
 
 def require_abilities(encoder: Any, name: str, needed: Sequence[str], why: str) -> None:
-    """Refuse an encoder that lacks something which a method works on, whatever it is called.
+    """Refuse an encoder that lacks an ability that a method needs.
 
     Encoders with a feature map before pooling have `sequence(clips)` and `pool(map)`; if it is a sequence of
     frames
@@ -139,9 +139,7 @@ def require_abilities(encoder: Any, name: str, needed: Sequence[str], why: str) 
 
 
 def centre_joint(topology: Topology) -> int:
-    """Index of the joint that stands for the place of the body: the topology's centre, else its first
-    root.
-    """
+    """Index of the joint that locates the body: the topology's centre, else its first root."""
     if topology.centre:
         return topology.index(topology.centre)
     return next(joint for joint, parent in enumerate(topology.parents) if joint == parent)

@@ -73,7 +73,7 @@ TILE = (
 
 
 def in_tiles(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """What a function gives for rows `(B, …)`, each to the bit the same whatever others stand beside it."""
+    """Apply a function to rows `(B, …)` so that each result is bit-identical in any batch."""
     spare = -len(rows) % TILE
     return function(torch.cat([rows, rows.new_zeros(spare, *rows.shape[1:])]) if spare else rows)[: len(rows)]
 

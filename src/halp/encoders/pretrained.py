@@ -1,5 +1,4 @@
-"""An encoder that knows what it was trained on, and the package: an encoder to hand on, as a folder of two
-files.
+"""A pretrained encoder with its provenance, and the package: an encoder as a folder of two files.
 
 `config.json` says what the encoder is (architecture, topology, stream, persons, frames, normalisation,
 provenance, hash of the weights), `model.safetensors` holds the weights; `compact.safetensors`, if it is

@@ -269,9 +269,7 @@ def count_overlap(origin: Mapping[str, Any], store: Store, test: npt.NDArray[np.
 def overlap_warning(
     origins: Sequence[Mapping[str, Any]], store: Store, splits: Sequence[str], *, allowed: bool
 ) -> str | None:
-    """What must be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is
-    refused.
-    """
+    """Notes on evaluating on these splits; an overlap that is neither allowed nor inevitable is refused."""
     shared, tested = 0, 0
     named: list[str] = []
     for split in splits:

@@ -53,9 +53,7 @@ def result_path(
 
 
 def locked_result(path: Path) -> AbstractContextManager[None]:
-    """Own a result while it is computed and saved: a second process that wants the same one is told who
-    computes it.
-    """
+    """Lock a result while it is computed and saved; a second process gets an error that names the owner."""
     return locked_where_possible(path.with_name(f".{path.stem}.lock"), f"result '{path}'")
 
 
@@ -247,9 +245,7 @@ def evaluate_run(
 
 
 def fitting_shipped(store: Store, beside: PretrainedEncoder | None = None) -> PretrainedEncoder | None:
-    """The shipped encoder that reads the joints of a store; None if there is none, or it is the one to stand
-    `beside`.
-    """
+    """The shipped encoder for the joints of a store; None if there is none or it is `beside` itself."""
     try:
         name = choose_shipped(open_source(store))
     except InputError:

@@ -78,8 +78,8 @@ class ProtocolContext:
 
     @property
     def groups(self) -> npt.NDArray[Any]:
-        """What must not be torn apart when training clips are held out `(N,)`: subjects or cameras, whatever
-        the split goes by.
+        """The units kept together when training clips are held out `(N,)`: subjects or cameras, like the
+        split.
 
         The clips themselves where it goes by nothing, or by what all of them share.
         """

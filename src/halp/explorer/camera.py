@@ -1,6 +1,4 @@
-"""What stands before a camera, seen by the page picture by picture: the people in it, and the movements it is
-like.
-"""
+"""Live camera: the page sends pictures and gets the people in them and similar movements."""
 
 from __future__ import annotations
 

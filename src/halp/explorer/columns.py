@@ -27,8 +27,8 @@ class Column:
 
 
 def name_parts(names: Sequence[str], pattern: str = "") -> dict[str, list[str]]:
-    """Parts of names by column: those that a pattern names, else what stands between separators where all
-    have as many.
+    """Parts of names by column: those of a pattern, else the parts between separators if all names have
+    equally many.
     """
     if pattern:
         pieces = re.split(r"\{(\w+)\}", pattern)
@@ -74,6 +74,6 @@ def make_column(name: str, values: npt.NDArray[Any]) -> Column | None:
 
 
 def ranked_column(name: str, values: npt.NDArray[np.int64], categories: list[str]) -> Column:
-    """A column of categories, of which the most frequent can be told apart on the map."""
+    """A column of categories; the map distinguishes the most frequent."""
     categories, values = order_by_frequency(categories, values)
     return Column(name, values.astype(np.int16), categories)

@@ -30,7 +30,7 @@ def meant_act(given: dict[str, Any]) -> int | None:
 
 
 def ground_of(given: dict[str, Any]) -> Ground:
-    """What the act of a request stands on; nothing for scripts, which do not look first."""
+    """The revision an act is based on; nothing for scripts, which do not look first."""
     if "client" not in given:
         return NO_GROUND
     return Ground(identity(given, "based"), text(given, "client")[:40], identity(given, "number"))

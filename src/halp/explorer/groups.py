@@ -36,7 +36,7 @@ class Grouping:
     undo: int | None = None  # the act that can be undone
 
     def place(self, number: int) -> int:
-        """Where a group stands in the list."""
+        """The index of a group in the list."""
         if number not in self.ids:
             raise InputError("this group was changed in another tab; look at the groups, then do it again")
         return self.ids.index(number)
@@ -117,7 +117,7 @@ class GroupBook:
         return min(GROUPS, max(1, round(len(self.collection) ** 0.5)))
 
     def _replayed(self) -> Grouping:
-        """What the acts that stand lead to, from the last that grouped again."""
+        """The result of the acts in effect, from the last regrouping."""
         acts = self.book.ledger.stacks.get(self.topic, Stacks()).done
         steps: list[Step] = [{"action": "count", "count": self._count, "first": 0}]
         steps += [act.body["step"] for act in acts]

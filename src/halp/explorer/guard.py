@@ -1,4 +1,4 @@
-"""What stands between the network and the explorer: host, origin, token, size and time of every request.
+"""Checks of every request to the explorer: host, origin, token, size and time.
 
 The server listens on 127.0.0.1 only; that alone does not keep out other pages in the same browser or other
 programs of the same machine. A request must name this server (Host), must not come from another page (Origin,

@@ -109,7 +109,7 @@ def event_text(event: Event) -> str:
 
 
 def _fingerprint(path: Path) -> tuple[int, ...] | None:
-    """What tells whether a file was written since; None if there is none."""
+    """A value that changes when the file is written; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

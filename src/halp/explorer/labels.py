@@ -198,7 +198,7 @@ class LabelBook:
         return self._write(f"class {old.name} removed", changes, ground, Outcome(len(changes)))
 
     def undo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
-        """Take back the latest act, which must be `act` where one is named; nothing if there is none."""
+        """Undo the latest act, which must be `act` if one is given; nothing if there is none."""
         return self._turn("undo", act, ground=ground)
 
     def redo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
@@ -224,7 +224,7 @@ class LabelBook:
         return Outcome(outcome.changed, outcome.left, outcome.label_class, act.revision)
 
     def outcome_of(self, act: Act) -> Outcome:
-        """What the client of an act was told."""
+        """The response to an act."""
         changed, left, number = act.body.get("told", (len(act.body["changes"]), 0, None))
         return Outcome(
             changed, left, next((one for one in self.now.classes if one.id == number), None), act.revision

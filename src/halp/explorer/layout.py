@@ -86,8 +86,8 @@ def fit_unit_box(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def load_or_compute(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """The array of a file whose hash stands beside it; computed and written where either is missing or does
-    not fit.
+    """Load an array whose hash is stored with it; compute and write it if either is missing or does not
+    match.
     """
     if is_sealed(path):
         return np.load(path, allow_pickle=False)

@@ -42,8 +42,8 @@ Change = tuple[str, int, Values | None, Values | None]  # table, id, before, aft
 
 @dataclass(frozen=True)
 class Ground:
-    """What an act stands on: the revision that was seen, and who acts; a client's number makes a repeated
-    request harmless.
+    """The basis of an act: the revision seen and the client; the client's number makes repeated requests
+    idempotent.
     """
 
     based: int | None = None
@@ -56,7 +56,7 @@ NO_GROUND = Ground()
 
 @dataclass(frozen=True)
 class Act:
-    """A row of the table `act`; `body` holds its changes and what its client was told."""
+    """A row of the table `act`; `body` holds its changes and the response."""
 
     revision: int
     kind: str
@@ -74,7 +74,7 @@ class Act:
 
 @dataclass
 class Stacks:
-    """Acts of a topic that stand, and those that were undone and can be redone."""
+    """Acts of a topic in effect, and undone ones that can be redone."""
 
     done: list[Act] = field(default_factory=list)
     undone: list[Act] = field(default_factory=list)
@@ -172,9 +172,7 @@ class Ledger:
         return act
 
     def turn(self, topic: str, kind: str, meant: int | None, ground: Ground) -> Act | None:
-        """Undo or redo the latest act of a topic, which must be the one that is meant; None if there is
-        none.
-        """
+        """Undo or redo the latest act of a topic, which must be the expected one; None if there is none."""
         stacks = self.stacks.get(topic, Stacks())
         waiting = stacks.done if kind == "undo" else stacks.undone
         if not waiting:

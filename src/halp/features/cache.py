@@ -51,9 +51,7 @@ def module_fingerprint(module: nn.Module) -> str:
 
 
 def feature_key(encoder: Any, content: str, crop: str = "centre 0.95") -> str:
-    """Hash of what features depend on: halp, weights, the facts of every module, how clips are made ready,
-    clips and crops.
-    """
+    """Hash of everything features depend on: version, weights, modules, preparation, clips and crops."""
     layout = encoder.topology
     facts: dict[str, Any] = {
         "halp": __version__,
@@ -184,9 +182,7 @@ def _state(path: Path) -> list[int]:
 def open_entry(
     folder: Path, width: int, *, again: bool = False, verify: bool = False
 ) -> CachedVectors | None:
-    """An entry whose bytes are those that were written; None if there is none or it is damaged, which is
-    said.
-    """
+    """A cache entry that passes its check; None if it is missing or damaged, the latter with a warning."""
     if not os.path.lexists(folder):
         return None
     try:

@@ -106,8 +106,7 @@ def open_collection(folder: str | os.PathLike[str]) -> Collection:
 def write_collection(
     folder: str | os.PathLike[str], source: Source, series: str, reading: Reading, encoder: str
 ) -> Collection:
-    """Write what `embed_table` found for a source, shard by shard; shards that are there already stay as they
-    are.
+    """Write the vectors of a source shard by shard; existing shards are kept.
 
     Parameters
     ----------

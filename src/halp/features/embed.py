@@ -1,6 +1,4 @@
-"""Vectors of a source with constant memory: clips made ready, cut and encoded block by block, kept in the one
-cache.
-"""
+"""Vectors of a source in constant memory: clips are prepared, cut and encoded in blocks, and cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clips through an encoder, block by block with constant memory: made ready, cut, encoded."""
+"""Encode clips in blocks with constant memory: prepare, cut, encode."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _embed_recordings(
     device: torch.device | str,
     progress: bool,
 ) -> Iterator[Vectors]:
-    """Recording by recording, each made ready once and cut into its windows."""
+    """Recording by recording, each prepared once and cut into its windows."""
     known = 0
     with Bar("embedding", source.content.items, shown=progress) as bar:
 

@@ -67,9 +67,7 @@ def time_like(mask: Tensor) -> Tensor:
 
 
 def nearest(seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Last and next frame in which something is seen, each the other if there is none; and the frames between
-    the two.
-    """
+    """The previous and next frame with data, each the other if missing; and the distance between the two."""
     before, after, was, will, _ = neighbours(seen)
     time = time_like(seen)
     count = time.amax(1, keepdim=True) + 1

@@ -122,8 +122,7 @@ def open_for(
     stream: str | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> tuple[PretrainedEncoder, Source]:
-    """An encoder and a source, whatever they are given as; arrays have the encoder's joints unless told
-    otherwise.
+    """Load an encoder and open a source; arrays have the encoder's joints unless a topology is given.
 
     Paths come first: what is wrong with them is said before torch and weights are loaded.
     """

@@ -128,7 +128,7 @@ class Look:
 
 
 def _look(path: Path, reading: Reading, table: Path | None) -> Look | None:
-    """The state of a folder; None where it does not tell what opening it finds."""
+    """The state of a folder; None if it does not determine what opening it gives."""
     home, options = cache_home(), reading.settings
     outside = any(os.path.exists(str(value)) for value in options.values())
     if home is None or not path.is_dir() or table is not None or outside:

@@ -166,7 +166,7 @@ class Preparation:
 
 
 def prepare_source(encoder: EncoderInput, source: Source) -> Preparation:
-    """How this source is made ready for this encoder; an error says what to do where it cannot be."""
+    """The preparation of this source for this encoder; an error says what to do if it is impossible."""
     wanted = tuple(encoder.normalisation)
     done = source.applied
     _refuse_unlike(encoder, source)

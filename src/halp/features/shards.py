@@ -293,8 +293,8 @@ def _keep_plan(source: Source, folder: Path, keys: list[str]) -> None:
 
 
 def _serves(entry: CachedVectors, numbers: npt.NDArray[np.int64]) -> bool:
-    """Whether a kept shard can serve the items that are left: none of their recordings goes on in one that is
-    gone.
+    """Whether a cached shard can serve the remaining items: none of their recordings continues in a removed
+    one.
     """
     if (numbers >= 0).all():
         return True

@@ -54,7 +54,7 @@ def edges(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 class Source(RowColumns):
-    """Clips, or windows of recordings, that can be read in order or one by one; made by `open_source`.
+    """Clips, or windows of recordings, read in order or by index; made by `open_source`.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Source(RowColumns):
 
     @property
     def whole(self) -> bool:
-        """Whether rows are all that the content gives, not some that were chosen or labelled one by one."""
+        """Whether the rows are all of the content, without selection or own labels."""
         return not self._part
 
     def __repr__(self) -> str:
@@ -160,9 +160,7 @@ class Source(RowColumns):
         return self.recorded
 
     def learn(self, recorded: SourceIndex) -> None:
-        """Take over what reading this source found, now or earlier; what a user should know of it is told
-        every time.
-        """
+        """Adopt the findings of reading this source, now or earlier; their warnings are repeated every time."""
         self.recorded = recorded
         if self._is_shard:
             return
@@ -283,9 +281,7 @@ class Source(RowColumns):
         class_names: Sequence[str],
         subjects: npt.NDArray[np.int64] | None = None,
     ) -> Source:
-        """The rows with a label of their own (−1: left out) instead of what the source tells, and persons
-        likewise.
-        """
+        """The rows with given labels (−1: left out) and persons instead of those of the source."""
         rows = self.rows.copy()
         rows["label"] = labels
         if subjects is not None:

@@ -1,5 +1,5 @@
-"""The feature table: vectors of a source with their recordings, times, labels and persons; and what all rows
-tell.
+"""The feature table: vectors of a source with their recordings, times, labels and persons; and facts of all
+rows.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ def _column(name: str, doc: str) -> Any:
 
 
 class RowColumns:
-    """Columns of rows, see `halp.features.content.ROW`; −1 stands where a class, person or frame rate is not
-    known.
-    """
+    """Columns of rows, see `halp.features.content.ROW`; −1 marks an unknown class, person or frame rate."""
 
     rows: Any
     recordings: Any

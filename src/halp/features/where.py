@@ -69,7 +69,7 @@ def evaluate(where: str, columns: Mapping[str, npt.NDArray[Any]]) -> Mask:
 
 
 def _python(match: re.Match[str]) -> str:
-    """Words of SQL as Python writes them; what stands in quotation marks stays as it is."""
+    """SQL keywords in their Python spelling; quoted strings are unchanged."""
     return match[1] or {"=": "==", "<>": "!="}.get(match[0], match[0].lower())
 
 

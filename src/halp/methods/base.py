@@ -140,7 +140,7 @@ class BuildContext:
         return build_encoder(self.encoder_settings[representation], self.topology, self.persons)
 
     def build_encoders(self, needed: Sequence[str] = (), why: str = "") -> dict[str, Any]:
-        """Fresh encoders of all representations; `why` is said where one lacks an ability that is needed."""
+        """Fresh encoders of all representations; `why` completes the error if one lacks a needed ability."""
         encoders = {name: self.build_encoder(name) for name in self.encoder_settings}
         for name, encoder in encoders.items():
             require_abilities(encoder, self.encoder_settings[name].name, needed, why)

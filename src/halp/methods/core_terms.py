@@ -57,7 +57,7 @@ class InfoNCETerm(ContrastTerm):
 
 
 class LateTerm(nn.Module):
-    """Base of terms that are InfoNCE until they start, and then take its place; `before` is that InfoNCE."""
+    """Base of terms that replace InfoNCE once they start; `before` is that InfoNCE."""
 
     def __init__(self, settings: Any, streams: Sequence[str] = (), temperature: float = 0.07) -> None:
         super().__init__()

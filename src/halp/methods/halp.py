@@ -216,7 +216,7 @@ class HalpTerm(nn.Module):
         return self.settings.weight * torch.stack(losses).sum(), metrics
 
     def _query(self, batch: StreamBatch) -> Tensor:
-        """What is pulled: Eq. 8 is linear in the query, so the mean of several stands for the mean of their
+        """The pulled queries: Eq. 8 is linear in the query, so the mean of several gives the mean of their
         losses.
         """
         chosen = [batch.query if name == "query" else batch.extra[name] for name in self.settings.queries]

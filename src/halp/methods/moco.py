@@ -166,9 +166,7 @@ class MocoMethod(Method):
         return EncodeJob(pair.key if view == "key" else pair.query, self._derive(clips, stream), changes)
 
     def _split_variants(self, view: str, vectors: Tensor) -> Iterable[tuple[str, Tensor]]:
-        """The embedding of a further view and those of its changed feature maps by name, from what stands
-        side by side.
-        """
+        """The embeddings of a further view and of its changed feature maps by name, split from one batch."""
         names = [view, *(variant for variant, (of, _) in self.map_variants.items() if of == view)]
         return zip(names, vectors.chunk(len(names), dim=1))
 
@@ -193,9 +191,7 @@ class MocoMethod(Method):
 
     @torch.no_grad()
     def _diagnostics(self, batches: StreamBatches) -> Metrics:
-        """What is worth knowing of every contrastive method, whichever terms it has and whatever stage it is
-        in.
-        """
+        """Metrics of every contrastive method, with any terms and at any stage."""
         metrics: Metrics = {}
         for stream, batch in batches.items():
             metrics[f"{stream}/similarity_key_query"] = (batch.query * batch.key).sum(1).mean()

@@ -169,7 +169,7 @@ def _check_queries(name: str, queries: Sequence[str], terms: Mapping[str, Any]) 
 
 
 def contrast_terms(terms: Iterable[str]) -> list[str]:
-    """Those of the terms that are InfoNCE or take its place."""
+    """The terms that are InfoNCE or replace it."""
     return [name for name in terms if TERMS[name].contrast]
 
 

@@ -1,4 +1,4 @@
-"""Scales with nice ticks, and the axes drawn from them; between numbers and pixels stands nothing else."""
+"""Scales with nice ticks, and the axes drawn from them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def without_illegal_characters(text: object) -> str:
 
 
 def tag(element: str, content: str = "", /, **attributes: object) -> str:
-    """One element around markup. `class_` stands for class, `_` for a hyphen; numbers are rounded to
+    """One element around markup. `class_` is written class, `_` as a hyphen; numbers are rounded to
     hundredths.
 
     >>> tag("text", "loss", x=1.23456, text_anchor="end")
@@ -83,7 +83,7 @@ def svg_image(body: Sequence[str], height: float, title: str, kind: str, **attri
 
 
 def numbers(values: Iterable[object]) -> Floats:
-    """Values as floats; None and whatever is not finite or too large to draw become NaN, a gap."""
+    """Values as floats; None and values that are infinite or too large to draw become NaN, a gap."""
     array = np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)  # type: ignore[arg-type]
     array[~(np.abs(array) < _BEYOND)] = math.nan
     return array

@@ -155,7 +155,7 @@ def _is_gap(value: object) -> bool:
 
 
 def _plain(value: object) -> float | None:
-    """The value of a number that can be shown with decimals; truth values and NaN are none."""
+    """The value of a number that can be shown with decimals; None for booleans and NaN."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
         return None
     return float(value)

@@ -23,7 +23,7 @@ _MOST_BARS = 30
 
 
 def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:
-    """A bar for every name, largest first if there are many; the names stand beside the bars and wrap."""
+    """A bar for every name, largest first if there are many; names beside the bars wrap."""
     entries = list(counts.items())
     left_out: Sequence[tuple[Any, float]] = []
     if len(entries) > _MOST_BARS:
@@ -106,9 +106,7 @@ def _lengths_caption(store: Store, inspection: Inspection) -> str:
 
 
 def _counts(report: Report, inspection: Inspection) -> None:
-    """Bars for classes and columns that tell clips apart, and for joints that are missing; nothing if there
-    is nothing.
-    """
+    """Bars for classes, columns with several values, and missing joints; empty if there are none."""
     report.section("Classes, subjects and other columns")
     shown: dict[str, dict[Any, int]] = {"class": {**inspection.classes}}
     shown |= {name: {**counts} for name, counts in inspection.columns.items()}

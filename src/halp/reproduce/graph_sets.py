@@ -66,7 +66,7 @@ def _read_npz(path: Path) -> GraphSet:
 
 
 def _read_text(folder: Path, name: str) -> GraphSet:
-    """Ids count from 1 there, and all nodes of a graph stand together."""
+    """Ids count from 1, and the nodes of a graph are contiguous."""
     edges = _read_integers(folder / f"{name}_A.txt", columns=2).T - 1
     indicator, labels = (
         _read_integers(folder / f"{name}_graph_{part}.txt")[:, 0] for part in ("indicator", "labels")

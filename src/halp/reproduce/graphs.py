@@ -79,7 +79,7 @@ def request_graphs(
     settings: Sequence[str] = (),
     out: Path = Path("reproduced"),
 ) -> GraphRequest:
-    """Check what was asked for; all four sets of the paper and ten seeds where nothing else is said."""
+    """Check a request; by default all four sets of the paper and ten seeds."""
     if len(data) != 1:
         raise InputError("give the folder with the graph sets: halp reproduce graphs --data FOLDER")
     seeds = 10 if seeds is None else seeds

@@ -42,9 +42,7 @@ from halp.training.run_folder import RunFolder
 
 
 class SweepRunner:
-    """Runs of a schedule under one folder; what is there already is used, what is missing or unfinished is
-    made.
-    """
+    """Runs of a schedule under one folder; finished runs are used, missing or unfinished ones are trained."""
 
     def __init__(
         self, folder: Path, *, engine: Engine | None = None, progress: bool = True, **devices: Any
@@ -296,7 +294,7 @@ def _forward_seconds(encoder: torch.nn.Module, shape: tuple[int, ...], recipe: R
 
 
 def measured_step(jobs: Iterable[Job], paths: Iterable[Path]) -> float | None:
-    """Median seconds of a step in runs that were made already; None if there is none."""
+    """Median seconds of a step in finished runs; None if there is none."""
     seconds = []
     for job, path in zip(jobs, paths):
         lines = read_lines(RunFolder(path).timing_file)

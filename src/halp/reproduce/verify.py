@@ -157,7 +157,7 @@ def _cells_of_run(run: Run) -> Iterator[VerifiedCell]:
 
 
 def _published(recipe: str) -> Iterator[tuple[PaperTable, TableRow, TableColumn, float]]:
-    """The cells of the paper whose row is this recipe as it stands."""
+    """The cells of the paper whose row is exactly this recipe."""
     for table in list_tables().values():
         for row in table.rows if table.kind == "table" else ():
             for index, column in enumerate(table.columns):

@@ -1,4 +1,4 @@
-"""What the service computes: models by name, clips made ready, and batches across requests."""
+"""The computations of the service: models by name, prepared clips, and batches across requests."""
 
 from __future__ import annotations
 

@@ -117,8 +117,7 @@ def chain(joints: Sequence[str], bones: dict[str, str]) -> tuple[int, ...]:
 
 
 def parents_by_name(joints: Sequence[str]) -> tuple[int, ...]:
-    """Parents by index in the tree of the vocabulary, whatever the layout: the nearest ancestor that is
-    there, else a root.
+    """Parents by index in the vocabulary's tree: the nearest ancestor in this layout, else a root.
 
     >>> parents_by_name(["wrist_left", "hip_center", "shoulder_left", "tail"])
     (2, 1, 1, 3)
@@ -272,8 +271,7 @@ _SMPL_NAMES = _pairs(_KNOWN["words"]["smpl"])
 
 
 def canonical_joints(names: Sequence[str]) -> list[str]:
-    """Joint names in the vocabulary of the topologies, whatever their spelling; unknown words only change
-    their form.
+    """Joint names in the vocabulary of the topologies, from any spelling; unknown words are only normalised.
 
     >>> canonical_joints(["LEFT_SHOULDER", "MidHip", "RBigToe", "mixamorig:Tail"])
     ['shoulder_left', 'hip_center', 'toe_big_right', 'tail']

@@ -142,8 +142,8 @@ def compare_accounts(
     if not pairs:
         raise InputError(f"{first.origin} and {second.origin} have no recording in common; names must match")
     labels = sorted({e.label for one, two, _ in pairs for e in (*one, *two)} - {""})
-    bins = [_binned(one, two, ends[key[0]], labels, bins) for one, two, key in pairs]
-    codes = np.concatenate(bins, axis=1)
+    binned = [_binned(one, two, ends[key[0]], labels, bins) for one, two, key in pairs]
+    codes = np.concatenate(binned, axis=1)
     names = [*labels, NONE]
     confusion = np.zeros((len(names), len(names)))
     np.add.at(confusion, (codes[0], codes[1]), bins)

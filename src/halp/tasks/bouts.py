@@ -139,7 +139,7 @@ def transitions(
     seed: int = 0,
     progress: bool = False,
 ) -> list[dict[str, Any]]:
-    """How often which label follows which, how likely that is, and how often it would by chance.
+    """Transition counts between labels, their probabilities, and the counts expected by chance.
 
     Chance: bouts of every recording in another order, the same label twice in a row only where the recording
     has that. A time without anybody ends a sequence. `p` is two-sided, `p_corrected` after Benjamini and

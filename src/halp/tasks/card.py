@@ -90,7 +90,7 @@ def identity(encoder: PretrainedEncoder) -> dict[str, str]:
 def model_card(
     encoder: PretrainedEncoder, name: str, onnx: dict[str, Any] | None = None, **model: Any
 ) -> str:
-    """A README in the layout of model hubs; `onnx` is what `write_onnx` said, `model` the facts of a
+    """A README in the layout of model hubs; `onnx` is the report of `write_onnx`, `model` the facts of a
     classifier.
     """
     steps = [

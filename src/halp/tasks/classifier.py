@@ -67,7 +67,8 @@ class Prediction:
 @dataclass(frozen=True)
 class Classifier:
     """A head with its temperature, the similarities of labelled vectors to their nearest of another group,
-    sorted, and the share of them that may be rejected (None: the labels cannot tell what is unlike them)."""
+    sorted, and the share of them that may be rejected (None: the labels do not support rejection).
+    """
 
     head: Head
     classes: tuple[str, ...]

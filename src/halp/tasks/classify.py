@@ -187,8 +187,7 @@ def predict(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Predictions:
-    """The class of every clip or window of a source in its order; recordings are cut as for fitting unless
-    told otherwise.
+    """The class of every clip or window of a source, in order; by default recordings are cut as for fitting.
 
     Parameters
     ----------
@@ -231,7 +230,7 @@ def predict(
 
 
 def window_settings(model: Model, asked: WindowSettings) -> WindowSettings:
-    """How a source is cut: as the model was fitted, where nothing else is said."""
+    """How a source is cut: by default as for fitting."""
     fitted = model.cutting
     fps = fitted.fps if asked.fps is None else asked.fps
     if asked.window is None and asked.stride is None:

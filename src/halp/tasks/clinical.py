@@ -1,4 +1,4 @@
-"""Angles in clinical conventions: zero if the body stands upright with hanging arms, with a sign and a plane.
+"""Angles in clinical conventions: signed, in a plane, zero in the neutral standing posture.
 
 They are computed from joint centres, not from the anatomical axes of segments, so they approximate the angles
 of the joint coordinate systems that the International Society of Biomechanics (ISB) recommends; `isb` names

@@ -309,7 +309,7 @@ def bone_length(person: Floats, topology: Topology) -> float:
 
 
 def find_stretches(comparison: Comparison) -> list[Event]:
-    """Runs of the alignment that stand out above its median by their mean joint distance, largest first."""
+    """Runs of the alignment whose mean joint distance is well above the median, largest first."""
     level = mean_over_time(comparison.joints.T)
     known = level[np.isfinite(level)]
     if not len(known):

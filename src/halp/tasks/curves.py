@@ -58,7 +58,7 @@ class Cycle:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves of an angle over cycles: `cycles` one by one, `groups` with mean and band, `test` of their
+    """Curves of an angle over cycles: every cycle, `groups` with mean and band, and the `test` of their
     difference.
     """
 

@@ -1,6 +1,4 @@
-"""Export: an encoder or a model as a folder to hand on (config, weights, card, ONNX file), and hubs for such
-folders.
-"""
+"""Export: an encoder or a model as a package (config, weights, card, ONNX file), and model hubs."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def export(
     web: bool = False,
     topology: str | Topology | None = None,
 ) -> Path:
-    """Write an encoder as a package, or a model with its classifier, to hand on; whole or not at all.
+    """Export an encoder, or a model with its classifier, as a package; written atomically.
 
     Parameters
     ----------
@@ -114,7 +112,7 @@ def _export_page(what: PretrainedEncoder | Model, out: Path, topology: str | Top
 def _write_onnx(
     what: PretrainedEncoder | Model, path: Path, topology: str | Topology | None
 ) -> dict[str, Any]:
-    """Write the ONNX file, and say what the card and the configuration tell of it."""
+    """Write the ONNX file; returns its facts for the card and the configuration."""
     from halp.tasks.onnx_file import write_onnx
 
     facts = write_onnx(what, path, None if topology is None else find_topology(topology))
@@ -228,7 +226,7 @@ def _download(hub: Any, repository: str, name: str, revision: str | None, path: 
 
 @contextmanager
 def _talking(repository: str) -> Iterator[Any]:
-    """The hub's interface; what goes wrong on the way is said in a sentence."""
+    """The hub's interface; errors are reported in one sentence."""
     if not _REPOSITORY.fullmatch(repository):
         raise InputError(f"'{repository}' is not the name of a repository; write OWNER/NAME")
     try:

@@ -143,8 +143,8 @@ class ApproximateIndex:
             probes = min(2 * probes, self.facts.lists)
 
     def filtered(self, passing: Rows, queries: Floats, k: int) -> tuple[Rows, Floats, IndexFacts]:
-        """Nearest of many rows that pass a filter; the first time by comparing all of them, which also tells how many
-        lists have to be looked into from then on.
+        """Nearest of many rows that pass a filter; exact the first time, which also determines how many lists
+        later searches probe.
         """
         key, usual = hashlib.sha256(passing.astype("<i8").tobytes()).hexdigest()[:32], self.facts.probes
         mask = np.zeros(len(self.vectors), dtype=bool)

@@ -112,7 +112,7 @@ def share_interval(count: int, total: int) -> list[float] | None:
 
 
 def median_interval(values: npt.ArrayLike) -> list[float] | None:
-    """The interval of a median by order statistics, at least 95 % whatever the distribution; None below six
+    """The interval of a median by order statistics, at least 95 % for any distribution; None below six
     values.
 
     >>> median_interval([1, 2, 3, 4, 5, 6])
@@ -188,7 +188,7 @@ def rounded(value: Any) -> Any:
 
 
 def with_interval(value: float | None, interval: Sequence[float] | None, digits: int = 2) -> str:
-    """A number with its interval, for tables; the number alone where nothing tells its error.
+    """A number with its interval, for tables; the number alone if its error is unknown.
 
     >>> with_interval(1.5, [1.0, 2.0]), with_interval(1.5, None), with_interval(None, None)
     ('1.50 [1.00, 2.00]', '1.50', '')

@@ -118,7 +118,7 @@ class LiveRecognition:
         return predicted("live", *self.span, best, probability, rejected, milliseconds=round(1000 * spent, 3))
 
     def take(self, frame: Frame | None) -> bool:
-        """Take one frame; whether a stride is complete, so that the last window can be looked at."""
+        """Take one frame; returns whether a stride is complete."""
         place = self.frames % self.width
         self._ring[place] = 0
         if frame is not None:

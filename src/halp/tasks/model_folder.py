@@ -65,9 +65,7 @@ class Model:
 
     @property
     def can_reject(self) -> bool:
-        """Whether it can tell what is unlike all of its classes; `rejected` is None in its answers where it
-        cannot.
-        """
+        """Whether the model can reject clips; otherwise `rejected` is None in its answers."""
         return self.classifier.can_reject()
 
     def predict(
@@ -95,9 +93,7 @@ class Model:
 
     @property
     def package(self) -> PretrainedEncoder:
-        """The encoder as it is handed on: it reads a clip once, whatever the model makes of its mirror
-        image.
-        """
+        """The encoder as exported: it reads a clip once, without the model's mirror image."""
         if sides_of(self.encoder) == "matter":
             return self.encoder
         whole = self.encoder.around(one_sided(self.encoder), self.encoder.origin)
@@ -142,7 +138,7 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
 
 
 def write_model(model: Model, folder: Path, name: str, onnx: dict[str, Any] | None = None) -> None:
-    """Write the files of a model into a folder that exists; `onnx` is what is to be said of its ONNX file."""
+    """Write the files of a model into an existing folder; `onnx` holds the facts of its ONNX file."""
     head, classifier = model.classifier.head, model.classifier
     parts = (*_PARTS[:-1], *_SHRUNK) if len(head.left) else _PARTS[:-1]
     tensors = {part: getattr(head, part) for part in parts} | {"similarities": classifier.similarities}
@@ -156,7 +152,7 @@ def write_model(model: Model, folder: Path, name: str, onnx: dict[str, Any] | No
 
 
 def card_of(model: Model, name: str, onnx: dict[str, Any] | None = None) -> str:
-    """The card of a model; `onnx` is what is to be said of its ONNX file."""
+    """The card of a model; `onnx` holds the facts of its ONNX file."""
     classifier = model.classifier
     width, stride = model.cutting.window, model.cutting.stride or model.cutting.window
     windows = "whole clips" if width is None else f"{width:g} s, one every {stride:g} s"

@@ -268,9 +268,7 @@ def sample_clips(layout: Topology) -> Iterator[Clips]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Exporters tell of their progress on standard output and print graphs from C++: both streams are shut
-    meanwhile.
-    """
+    """Silence standard output and error while exporters print progress and graphs from C++."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

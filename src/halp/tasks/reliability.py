@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def kappa(one: npt.ArrayLike, two: npt.ArrayLike) -> float | None:
-    """Cohen's kappa; None where both know one label only, so that chance cannot be told from agreement."""
+    """Cohen's kappa; None if both use a single label, where agreement by chance is certain."""
     from sklearn.metrics import cohen_kappa_score
 
     if len(np.unique(np.concatenate([np.asarray(one), np.asarray(two)]))) < 2:

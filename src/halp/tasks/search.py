@@ -186,7 +186,7 @@ def search(
 
 
 def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:
-    """The rows of the recording of that name; an error if there is none."""
+    """The rows of a recording by name; an error if there is none."""
     rows = source.find(name)
     if not len(rows):
         near = difflib.get_close_matches(name, source.recordings, n=1)

@@ -42,9 +42,7 @@ def page_model(what: object, topology: str | Topology | None) -> tuple[Model, st
 
 
 def write_page(model: Model, folder: Path, name: str, pose_model: Path, onnx: dict[str, Any]) -> None:
-    """Write the page beside its `model.onnx` into a folder that exists; `onnx` is what is to be said of that
-    file.
-    """
+    """Write the page beside its `model.onnx` into an existing folder; `onnx` holds the facts of that file."""
     if pose_model.suffix != ".task":
         raise InputError(f"the page needs a .task file of mediapipe's PoseLandmarker, not '{pose_model}'")
     source = files("halp.reports") / "web"

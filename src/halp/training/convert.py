@@ -225,7 +225,7 @@ def _read(source: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _reason(error: Exception) -> str:
-    """What a library said, on one line, without the codes that colour terminals, cut between words."""
+    """A library's message on one line, without colour codes, shortened between words."""
     text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(error))
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return textwrap.shorten("".join(sign for sign in first if sign.isprintable()), 120, placeholder=" …")

@@ -175,7 +175,7 @@ def set_up(learner: Learner, fabric: Fabric, compile_model: bool) -> Engine:
 
 
 def open_records(begun: Begun, loggers: Sequence[str], first_rank: bool) -> RunRecords:
-    """The records of a run; a folder that was made for nothing goes."""
+    """The records of a run; an empty new folder is removed on failure."""
     try:
         return RunRecords(begun.run, loggers, active=first_rank, step=begun.step)
     except InputError:
@@ -189,8 +189,8 @@ def open_records(begun: Begun, loggers: Sequence[str], first_rank: bool) -> RunR
 
 @contextmanager
 def graceful_shutdown() -> Iterator[Callable[[], bool]]:
-    """Inside, a first signal is noted and the given function tells of it; afterwards the handlers are as
-    before, and a signal that the function has told nobody of is sent again.
+    """Defer the first signal, which the yielded function reports; on exit the handlers are restored, and a
+    signal that was never reported is sent again.
     """
     asked: list[int] = []
     told = False

@@ -158,9 +158,7 @@ class Logger(Protocol):
 
 
 def open_logger(name: str, run: Run, step: int = 0) -> Logger:
-    """The logger of that name for a run that stands at `step`; later steps that were logged before are taken
-    back.
-    """
+    """The named logger for a run at `step`; later steps logged before are removed."""
     try:
         return LOGGERS[check_choice("logger", name, LOGGERS)](run, step)
     except ImportError as error:
@@ -205,7 +203,7 @@ LABEL = "halp: "
 
 
 class Profiled(Exception):
-    """Enough steps were looked at."""
+    """Enough steps were profiled."""
 
 
 class StepProfile:

@@ -91,8 +91,8 @@ def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
 
 @dataclass(frozen=True)
 class Begun:
-    """Where a training stands before its first step: what it trains, its run, the step that is next, who made
-    the folder.
+    """The state of a training before its first step: what it trains, its run, the next step, who made the
+    folder.
     """
 
     learner: Learner
@@ -141,9 +141,7 @@ def _resume(learner: Learner, path: Path, fabric: Fabric) -> Begun:
 
 
 def _load(learner: Learner, fabric: Fabric, start: Start) -> tuple[int, dict[str, Any]]:
-    """Load what the run begins with; returns the step it stands at, and what its folder records about
-    that.
-    """
+    """Load the initial state of the run; returns its step and the record for its folder."""
     if start.fork is not None:
         warm = find_checkpoint(start.fork)
         step = _restore(learner, fabric, warm, strict=False)

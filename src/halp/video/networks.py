@@ -114,7 +114,7 @@ def _landmarker(model: Path, mode: str, persons: int) -> Iterator[Any]:
 
 @contextmanager
 def _without_native_log() -> Iterator[None]:
-    """Discard what C++ writes to standard error as it starts, before its own log settings are in force."""
+    """Discard C++ output to standard error during start-up, before its log settings apply."""
     kept = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:

@@ -41,9 +41,7 @@ _MASK, _FLAG = 2, 1  # outputs of the landmark network: a mask of the body, whic
 
 
 def cache_folder() -> Path:
-    """Where downloaded weights and landmarks of films are kept: the user's cache, or a temporary folder if
-    there is none.
-    """
+    """The folder of downloaded weights and landmarks of films: the user's cache, or a temporary folder."""
     return cache_home() or Path(tempfile.gettempdir()) / "halp"
 
 
@@ -72,9 +70,7 @@ def find_pose_model(chosen: str | os.PathLike[str] = "") -> Path:
 
 
 def obtain_pose_model(wheel: Path | None = None) -> Path:
-    """Make the task file in the cache, from a package that is there already or is downloaded by pip; verified
-    by hash.
-    """
+    """Make the task file in the cache, from a given package or one downloaded by pip; verified by hash."""
     path = kept_pose_model()
     if path.is_file() and sha256(path) == TASK_SHA256:
         return path
@@ -124,7 +120,7 @@ def write_task(package: Path, path: Path) -> None:
 
 
 def without_output(network: bytes, output: int, instead: int) -> bytes:
-    """A TFLite network that does not compute one of its outputs; another output stands in its place.
+    """A TFLite network that does not compute one of its outputs; another output replaces it.
 
     The bytes keep their places: the list of operators becomes shorter, everything else is as it was.
     """
@@ -255,7 +251,7 @@ def with_metadata(network: bytes, metadata: bytes) -> bytes:
 
 
 def _fields(data: bytes, table: int) -> dict[int, int]:
-    """Where each field of a flatbuffer table stands, by its number."""
+    """The position of each field of a flatbuffer table, by its number."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     size = struct.unpack_from("<H", data, vtable)[0]
     places = struct.unpack_from(f"<{size // 2 - 2}H", data, vtable + 4)

@@ -45,7 +45,7 @@ class DrawnMix(NamedTuple):
 
 
 class ClipMix:
-    """Mixes each clip with the one that stands a random number of rows further in the batch.
+    """Mixes each clip with the one a random number of rows further in the batch.
 
     With probability `paste` some body parts of the partner take the place of the clip's own for a run of
     blocks; with probability `squeeze` the partner's first 2r frames are squeezed into the r frames of that

@@ -1,6 +1,6 @@
 """SeBiReNet (Nie et al., ECCV 2020): pose and view apart. A pose and its rotated copy have the same code of
-the pose, and codes of the view to swap; poses are trained one by one: some frames of every clip, some joints
-of each removed, decoded whole.
+the pose, and codes of the view to swap; poses are trained singly: some frames of every clip, with some joints
+removed, decoded whole.
 
 The encoder reads every pose by itself, along the tree of its joints. A GRU cell per joint reads the joint and
 the states of its children, from the leaves to the root; then another one per joint reads the joint and the

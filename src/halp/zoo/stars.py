@@ -1,5 +1,5 @@
 """Augmentation-free tuning of a trained encoder (after STARS, Mehraban et al. 2024): clips of a batch are
-told apart, and what varies is the positive.
+discriminated, and only the positive varies.
 
 The view is the whole clip as it is. Its positive is the nearest past projection of another clip (NNCLR, as in
 STARS), a hallucinated one around its own projection (HaLP), or both. No key encoder; a memory of past
@@ -127,7 +127,7 @@ class ClipMemory(KeyQueue):
 
     @torch.no_grad()
     def nearest(self, projections: Tensor, clips: Tensor) -> Tensor:
-        """The past projection of another clip nearest to each `(B, D)`; itself if there is none yet."""
+        """The past projection of another clip nearest to each `(B, D)`; the clip's own if there is none yet."""
         number = int(self.filled)
         if number == 0:
             return projections

@@ -90,9 +90,7 @@ class Parts:
         return sum(part.path.exists() for part in self.parts)
 
     def outcomes(self, engine: Engine, *, few: int) -> Iterator[tuple[int, list[Outcome]]]:
-        """How many items every part has and what came of them, in order; what is there already is not read
-        again.
-        """
+        """The items of every part and their outcomes, in order; finished parts are not read again."""
         for other in self.folder.parent.glob(glob.escape(self._prefix) + "[0-9a-f]" * _KEY):
             if other != self.folder:
                 shutil.rmtree(other, ignore_errors=True)

@@ -164,8 +164,7 @@ def plan_reading(
     options: Mapping[str, Any] | None = None,
     dimensions: int | None = None,
 ) -> tuple[Pipeline, list[Item]]:
-    """The pipeline for a source of pose files and its items; whatever is wrong with the settings is found
-    before reading.
+    """The pipeline and items of a source of pose files; settings are checked before anything is read.
 
     `dimensions` are those of `target`, if there is one: some readers can give either.
     """

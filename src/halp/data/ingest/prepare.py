@@ -1,4 +1,4 @@
-"""From pose files to a store: workers read and normalise parts, one process joins them; a manifest tells of
+"""From pose files to a store: workers read and normalise parts, one process joins them; a manifest lists
 every clip.
 """
 

@@ -114,7 +114,7 @@ _BUILDERS: dict[
 
 
 def register_reader(reader: Any, settings: type[Any] | None = None) -> Any:
-    """Make a reader known by its name; a later one of the same name takes its place.
+    """Register a reader by its name; a later one of the same name replaces it.
 
     Either a reader itself, or its name and the dataclass of its settings as a decorator over `build(settings)
     → reader`;

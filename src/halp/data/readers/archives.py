@@ -70,9 +70,7 @@ def member_names(path: Path) -> frozenset[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """An archive; whatever is wrong with it, or with arrays that are taken out of it inside, becomes one
-    sentence.
-    """
+    """Open an archive; errors in it, or in the arrays read from it, are reported in one sentence."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

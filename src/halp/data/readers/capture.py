@@ -41,7 +41,7 @@ _MILLIMETRES = 0.001
 
 @dataclass
 class AzureReader(PoseFileReader):
-    """One file per recording; bodies are told apart by `body_id`. Metres, y up, as the other Kinect sets."""
+    """One file per recording; bodies are identified by `body_id`. Metres, y up, as the other Kinect sets."""
 
     persons: int = limited(2, **PERSONS)
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
@@ -92,9 +92,7 @@ def _joints(body: dict[str, Any], path: Path, where: str) -> Frames:
 
 
 def _rate(frames: list[Any]) -> float:
-    """Frames per second from the time stamps in microseconds, rounded to what cameras have; -1 where they
-    tell nothing.
-    """
+    """Frames per second from time stamps in microseconds, rounded to common camera rates; -1 if unknown."""
     times = [frame.get("timestamp_usec") for frame in frames if isinstance(frame, dict)]
     numbers = np.array(
         [time for time in times if isinstance(time, int) and abs(time) < 2**53], dtype=np.float64

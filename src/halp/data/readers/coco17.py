@@ -107,7 +107,7 @@ def _are_people(value: Any) -> bool:
 
 
 def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
-    """Persons frame by frame, whatever program wrote them."""
+    """Persons of every frame, from any program."""
     if isinstance(data, dict) and isinstance(data.get("annotations"), list):
         data = data["annotations"]
     elif isinstance(data, dict):

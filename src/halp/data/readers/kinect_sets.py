@@ -97,7 +97,7 @@ class NamedFileReader(abc.ABC):
         match = self.pattern.fullmatch(item.path.name)
         if match is None:
             told = [number for number in self.numbers if number != "repetition"]
-            fault = f"the name tells no {', '.join(told[:-1])} and {told[-1]}"
+            fault = f"the name has no {', '.join(told[:-1])} and {told[-1]}"
             raise problem(item.path, "", fault, f"name it like {self.clip + self.ending}")
         numbers = dict(zip(self.numbers, map(int, match.groups()[1:])))
         if numbers["action"] not in self.classes:

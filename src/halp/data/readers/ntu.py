@@ -1,5 +1,5 @@
-"""NTU RGB+D 60 and 120: folders of raw `.skeleton` files or of their `.npy` form, the rest told by the file's
-name.
+"""NTU RGB+D 60 and 120: folders of raw `.skeleton` files or their `.npy` form; metadata comes from file
+names.
 
 The `.npy` form is what the data set's own conversion script writes: a pickled dictionary with `skel_body0`,
 `skel_body1` …
@@ -74,7 +74,7 @@ def parse_name(name: str) -> Sample | None:
 
 
 def sample_facts(name: str) -> dict[str, Any]:
-    """What the name of a sample tells of a clip beside its class; nothing for other names."""
+    """The metadata in the name of a sample, except its class; empty for other names."""
     if (sample := parse_name(name)) is None:
         return {}
     extra = {"setup": sample.setup, "repetition": sample.repetition}
@@ -116,9 +116,7 @@ class NtuReader:
     """
 
     name: str = "ntu"
-    description: str = (
-        "NTU RGB+D: a folder of raw .skeleton files or of their .npy form; 60 or 120 is told by their names"
-    )
+    description: str = "NTU RGB+D: a folder of raw .skeleton files or their .npy form; 60 or 120 by file name"
     only: int = 0
 
     def sniff(self, path: Path) -> bool:
@@ -167,7 +165,7 @@ class NtuReader:
 def _sample(path: Path) -> Sample:
     sample = parse_name(path.name)
     if sample is None:
-        raise problem(path, "", "its name tells no sample", "name it like S001C001P001R001A001.skeleton")
+        raise problem(path, "", "its name names no sample", "name it like S001C001P001R001A001.skeleton")
     return sample
 
 
@@ -292,7 +290,7 @@ _RATE = 30.0
 
 @dataclass
 class SkeletonFileReader(PoseFileReader):
-    """One recording per file, 25 joints, 30 frames per second; the names tell nothing, folders may be
+    """One recording per file, 25 joints, 30 frames per second; file names carry no metadata, folders may be
     classes.
     """
 

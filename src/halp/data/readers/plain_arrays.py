@@ -187,7 +187,7 @@ class ArrayReader(PoseFileReader):
         ]
         hint = f" (those with {joints} joints: {', '.join(fitting)})" if fitting else ""
         if not self.topology:
-            fault = "an array does not tell which joints it holds"
+            fault = "an array does not state its joints"
             raise problem(
                 path, "", fault, f"name the layout with --option topology=NAME or a TOML file{hint}"
             )
@@ -199,7 +199,7 @@ class ArrayReader(PoseFileReader):
 
 
 def _values(path: Path) -> npt.NDArray[Any]:
-    """The numbers of a file as an array, whatever its axes."""
+    """The numbers of a file as an array with any axes."""
     if path.suffix.lower() == ".npy":
         return _numbers(path)
     data = read_json_source(path)

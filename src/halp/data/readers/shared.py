@@ -96,7 +96,7 @@ def only_file(path: Path, *suffixes: str, remedy: str = "name the one to prepare
 
 
 def find_layout(joints: Sequence[str], dimensions: int, name: str = "custom") -> tuple[Topology, list[int]]:
-    """The topology with these joints, in any spelling and order, and where each of its joints stands among
+    """The topology with these joints, in any spelling and order, and the index of each of its joints among
     them.
 
     A known one where it has just these joints, otherwise one made for them.
@@ -294,9 +294,7 @@ class PeopleFileReader(PoseFileReader):
 
 
 def _reordered(frames: Frames, layout: Topology, target: Topology, path: Path) -> Frames:
-    """Frames with the joints of the first file, whatever their order in this one; a joint that is not there
-    is an error.
-    """
+    """Frames reordered to the joints of the first file; a missing joint is an error."""
     missing = [joint for joint in target.joints if joint not in layout.joints]
     if missing or layout.dimensions != target.dimensions:
         fault = (

@@ -233,9 +233,7 @@ def _from_instances(table: Table) -> Poses:
 
 
 def _places(table: Table, frames: Sequence[int]) -> list[int]:
-    """Which person a row is of; without tracking the instances of a frame take the places one after the
-    other.
-    """
+    """The person of a row; without tracking, instances of a frame fill the slots in order."""
     people: dict[str, int] = {}
     taken: dict[tuple[int, int], None] = {}
     for row, (name, frame) in enumerate(zip(table.columns.get("track", ("",) * len(table)), frames)):

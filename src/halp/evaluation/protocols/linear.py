@@ -208,7 +208,7 @@ def _fit_exactly(
 
 
 def _minimise(layer: nn.Linear, x: Tensor, target: Tensor, penalty: float) -> None:
-    """Cross entropy + penalty / 2 · ‖weights‖² by L-BFGS, from where the layer stands."""
+    """Cross entropy + penalty / 2 · ‖weights‖² by L-BFGS, starting at the layer's weights."""
     optimiser = torch.optim.LBFGS(
         layer.parameters(), max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-6
     )
@@ -273,9 +273,7 @@ def linear_logits(context: ProtocolContext, settings: LinearSettings) -> npt.NDA
 
 
 def _chosen_penalty(context: ProtocolContext, scale: str) -> float:
-    """By folds over subjects or cameras, whatever the split goes by; 1 if there is too little to hold
-    anything out.
-    """
+    """Chosen by folds over subjects or cameras, like the split; 1 if there is too little to hold out."""
     step = -(-len(context.train) // _CHOSEN_WITH)
     rows, groups = context.train[::step], context.groups[::step]
     folds = group_folds(groups, FOLDS)

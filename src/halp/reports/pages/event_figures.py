@@ -1,4 +1,4 @@
-"""Charts of events: the ethogram, and the graph of what follows what; each a stand-alone SVG string."""
+"""Charts of events: the ethogram and the transition graph, each a stand-alone SVG string."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def ethogram(
 
 
 def transition_graph(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> str:
-    """Labels on a circle, an arrow for every transition; thicker is likelier, faint is not more than by
-    chance (p ≥ 0.05).
+    """Labels on a circle, an arrow for every transition; thicker is likelier, faint is not significant (p ≥
+    0.05).
     """
     centre, radius, height = (WIDTH / 2, 190.0), 150.0, 380.0
     place = {

@@ -26,9 +26,7 @@ ETHOGRAM = 40  # rows of an ethogram
 
 
 def stats_page(result: Statistics, path: Path | None = None) -> Report:
-    """Ethogram, time budget, groups, bins and transitions, each with its table; long tables stand at the
-    end.
-    """
+    """Ethogram, time budget, groups, bins and transitions, each with its table; long tables come last."""
     report, tiers, labels = Report("Events counted", result.origin), result.tiers, result.labels
     report.section(
         "Ethogram",

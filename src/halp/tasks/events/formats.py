@@ -131,7 +131,7 @@ def _choose_format(path: Path, file_format: str) -> str:
 
 
 def read_csv(path: Path) -> Rows:
-    """A CSV table of events, or of BORIS (tabular or aggregated), told by its header."""
+    """A CSV table of events, or of BORIS (tabular or aggregated), recognised by its header."""
     text = read_text(path, LARGEST_FILE)
     if "\0" in text:
         raise problem(path, "", "it holds a NUL character", "save it again as a CSV table in UTF-8")
@@ -158,7 +158,7 @@ def read_csv(path: Path) -> Rows:
 
 
 def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]], *, decimal_comma: bool = False) -> Rows:
-    """Events of rows that are read one by one; the first that names known columns is the header."""
+    """Events of rows; the first row that names known columns is the header."""
     rows = iter(rows)
     for line, cells in rows:
         header = [cell.lower() for cell in cells]
