@@ -285,7 +285,7 @@ def test_the_papers_augmentation_is_drawn_for_all_common_views_in_one_sequence()
         ),
         ({"augmentations": [{"amplitude": 1}]}, "has no name"),
         ({"augmentations": "shear"}, "must be a list"),
-        ({"augmentations": ["mirror", "crop-resize"]}, "must stand first"),
+        ({"augmentations": ["mirror", "crop-resize"]}, "must come first"),
         ({"augmentations": [{"name": "shear", "probability": 2}]}, "must be above 0 and at most 1"),
         ({"augmentations": [{"name": "shear", "probability": "often"}]}, "must be a number"),
         ({"augmentations": ["shear"], "crop_min": 0.5}, "crop_min would be ignored"),
