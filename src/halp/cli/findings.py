@@ -70,7 +70,7 @@ app.verb(
         "halp.tasks.stats:stats",
         types={"people": Path | None, "recordings": Path | None, "from_format": From},
         texts={
-            "people": "a CSV table with a column subject (or recording) and a column of groups.",
+            "people": "a CSV table with a column subject (or recording) and one of study groups.",
             "recordings": "a store or recordings: names are matched, lengths are known.",
             "out": "a folder for all tables as CSV.",
         },

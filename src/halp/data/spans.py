@@ -308,13 +308,8 @@ def film_of(recording: str) -> str:
     return recording if person_of(recording) is None else recording.rpartition("#")[0]
 
 
-def match_name(name: str, recordings: Sequence[str]) -> str:
-    """The recording that a name means, or an empty string where none or several could be meant."""
-    return name_matcher(recordings)(name)
-
-
 def name_matcher(recordings: Iterable[str]) -> Callable[[str], str]:
-    """What gives the recording that a name means, see `match_name`, for many names."""
+    """A function from a name to the recording it means, or an empty string if none or several match."""
     forms: tuple[Callable[[str], str], ...] = (str, stem, lambda text: stem(text).casefold())
     found: list[dict[str, list[str]]] = [defaultdict(list) for _ in forms]
     for recording in dict.fromkeys(recordings):

@@ -75,7 +75,6 @@ class Method(nn.Module, abc.ABC):
     fork_optional: tuple[str, ...] = ()
     #: keys of past clips that are kept; 0 for none
     queue_size: int = 0
-    has_key_encoder: bool = False
     backbones: nn.ModuleDict
     #: whether it is meant for encoders that are trained already
     tunes: bool = False

@@ -66,7 +66,6 @@ class MocoMethod(Method):
     views = VIEWS
     default_terms = ("infonce", "halp")
     fork_optional = ("terms.",)
-    has_key_encoder = True
 
     def __init__(self, contrast: ContrastSettings, context: BuildContext) -> None:
         super().__init__()

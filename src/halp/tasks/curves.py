@@ -108,7 +108,7 @@ def curves(
     by : str, optional
         `side` compares left and right of the same people; `group` compares the groups that `people` names.
     people : path or mapping, optional
-        A CSV table with the columns recording (or subject) and group.
+        A CSV table with the columns recording (or subject) and group, the study group.
     resamples : int
         Random permutations, where not all can be tried.
     seed : int
@@ -256,7 +256,7 @@ def _compare(
     resamples: int,
     seed: int,
 ) -> dict[str, Any] | None:
-    """The permutation test of two groups of people, or of two sides of the same people."""
+    """The permutation test of two study groups, or of two sides of the same people."""
     parts = [[c for c, own in zip(cycles, belongs) if own == name] for name in names]
     first, second = (person_curves(part) for part in parts)
     paired = by == "side"

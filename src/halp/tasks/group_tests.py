@@ -72,7 +72,7 @@ def compare_groups(
     resamples: int = 9999,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Differences between groups of people, label by label.
+    """Differences between study groups, label by label.
 
     Parameters
     ----------

@@ -200,9 +200,12 @@ def find_repetitions(
 
     Parameters
     ----------
-    reference : which whole repetition (from 1) the others are compared with; by default the one nearest to
-    all others. angle : find repetitions in this joint angle, such as `knee_right`, and report its range.
-    joint : find repetitions in the path of this joint about the hips, such as `wrist_left`.
+    reference
+        The whole repetition (from 1) that the others are compared with; by default the one nearest to all.
+    angle
+        Find repetitions in this joint angle, such as `knee_right`, and report its range.
+    joint
+        Find repetitions in the path of this joint about the hips, such as `wrist_left`.
     """
     _check_asked(poses, angle, joint)
     if len(poses.joints) < 3 * FASTEST * poses.fps:

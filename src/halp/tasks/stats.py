@@ -92,7 +92,7 @@ def stats(
     seed: int = 0,
     progress: bool = True,
 ) -> Statistics:
-    """Count events: how often, how long, in what order; per recording, and between groups of people.
+    """Count events: how often, how long, in what order; per recording, and between study groups.
 
     Shares refer to the time in which somebody was there, from 0 to the end of the recording (of its last
     event, where the length is not known). A person is a subject, or a recording where subjects are not given.
@@ -102,11 +102,11 @@ def stats(
     events : path or Events
         A file with events in any format, or a folder of them.
     by : str, optional
-        A column of the events, or of `people`, that names the group of a person.
+        A column of the events, or of `people`, that names the study group of a person.
     within : str, optional
         A column of the events that names the condition of a recording: conditions are compared within people.
     people : path or mapping, optional
-        A CSV table with a column subject (or recording) and a column of groups.
+        A CSV table with a column subject (or recording) and one of study groups.
     covariates : tuple of str
         Columns of numbers of `people` that are taken out of a difference, such as age.
     bins : float, optional
@@ -220,13 +220,13 @@ def statistics(
 
     Parameters
     ----------
-    gap, shortest : bouts of a label up to `gap` seconds apart are one; then bouts shorter than `shortest` are
-    left out. start, stop : the part of every recording that counts, in seconds. bins : also count per this
-    many seconds. concurrent : events of different labels may overlap. by : a column of the events that names
-    the group of a person; or `groups`, a group for every subject or recording. within : a column of the
-    events that names the condition of a recording, for a comparison within people. covariates : numbers by
-    name and person that are taken out of a difference. measure, test : what is compared, and how
-    (`permutation`, `kruskal` between people, `mixed` within people).
+    gap, shortest, start, stop, bins, within, concurrent, measure, test
+        See `stats`.
+    by, groups
+        A column of the events that names the study group of a person, or a group for every subject or
+        recording.
+    covariates
+        Numbers by name and person that are taken out of a difference.
     """
     if not len(events):
         raise InputError(f"{events.origin} holds no event; there is nothing to count")
