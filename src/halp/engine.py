@@ -37,7 +37,7 @@ _SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "dask")
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a shard has no result; `error` is what its function raised, None where its worker died."""
+    """A failed shard; `error` is the exception of its function, None if its worker died."""
 
     reason: str
     error: Exception | None = field(default=None, compare=False)
@@ -162,7 +162,7 @@ def run_shards(
 
 
 class _Death:
-    """A worker died while it had this shard, or one beside it."""
+    """A worker died with this shard or a neighbour."""
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:

@@ -297,7 +297,7 @@ class Picture(AugmentationBase[Any]):
 
 
 def _last_seen(points: Tensor, seen: Tensor) -> Tensor:
-    """Points `(B, T, P, C)` of a joint, the last one seen (at first the next) where it is missing."""
+    """Points `(B, T, P, C)` of a joint; missing ones repeat the last one seen (at the start the next)."""
     time = torch.arange(points.shape[1], device=points.device)[None, :, None].expand_as(seen)
     first = seen.to(torch.uint8).argmax(1, keepdim=True)
     place = torch.maximum(torch.where(seen, time, 0).cummax(1).values, first.expand_as(seen))

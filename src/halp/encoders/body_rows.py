@@ -24,9 +24,7 @@ CHUNK = 8  # frames whose gates are computed at once
 
 
 def can_use_row_kernels(x: Tensor) -> bool:
-    """Whether rows compute what a graph of torch operations would: no gradients, no other device, no
-    export.
-    """
+    """Whether the row kernels may replace torch operations: no gradients, no other device, no export."""
     exported = torch.compiler.is_exporting() or torch.jit.is_tracing() or torch.compiler.is_compiling()
     plain = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     return plain and not exported and not torch.is_grad_enabled()

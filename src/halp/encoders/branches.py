@@ -103,7 +103,7 @@ class Branch(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, inputs: Sequence[Tensor], places: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`places` `(tokens, width)` say which token is which, a `mask` `(N, tokens)` which are there."""
+        """`places` `(tokens, width)` are position embeddings; `mask` `(N, tokens)` marks the valid tokens."""
         embedded = [embed(x) for embed, x in zip(self.embeddings, inputs)]
         x = self.fuse(torch.stack(embedded).mean(0)) + places
         for block in self.blocks:
@@ -169,7 +169,7 @@ class BranchesEncoder(nn.Module):
         )
 
     def seen(self, bodies: Tensor) -> Tensor:
-        """Which joints `(N, V)` are there; the centre is wherever any other joint is."""
+        """Which joints `(N, V)` are present; the centre is, if any other joint is."""
         seen = (bodies != 0).any(3).any(1)
         if self.centre is None:
             return seen

@@ -1,4 +1,4 @@
-"""The fusion encoder and, beside it, how often fixed convolution kernels respond: the encoder of `halp-base`.
+"""The fusion encoder plus response rates of fixed convolution kernels: the encoder of `halp-base`.
 
 Kernels, dilations and pooling are those of MiniRocket and MultiRocket (Dempster et al., 2021; Tan et al.,
 2022), written from their description: 84 kernels of nine places, weight 2 at three of them and −1 at the
@@ -163,7 +163,7 @@ class KernelShares(nn.Module):
 
 
 class Invariance(nn.Module):
-    """Features `(B, F)` less most of what the views of one clip differ in: `x − V (1 − s) Vᵀ x`.
+    """Features `(B, F)` with most of the variation between views of a clip removed: `x − V (1 − s) Vᵀ x`.
 
     V `(F, r)` are the directions that views move most. Of each so much is left that views move it about as
     much as the other directions, less the larger the floor: the closed form of `(S + floor)^(−1/2) x` for the

@@ -102,7 +102,7 @@ class Lifter(nn.Module):
         return self._placed(bodies, change.permute(3, 2, 0, 1), x.mean(1).T)
 
     def _placed(self, bodies: Tensor, change: Tensor, context: Tensor) -> Tensor:
-        """Bodies in their own frame from what the network says: change `(B, T, V, 3)`, mean state of the clip
+        """Bodies in their own frame from the network's output: change `(B, T, V, 3)`, mean state of the clip
         `(B, width)`.
         """
         lifted = 2 * nn.functional.pad(bodies, (0, 1)) + change

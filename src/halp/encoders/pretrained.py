@@ -199,9 +199,7 @@ def _public(origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_package(path: str | os.PathLike[str], stream: str | None = None) -> PretrainedEncoder:
-    """Read a package, in evaluation mode; it is refused if a field, the hash or a shape is not what it
-    says.
-    """
+    """Read a package, in evaluation mode; it is refused if a field, the hash or a shape does not match."""
     path = Path(path)
     config = read_json(path / CONFIG)
     if not isinstance(config, dict) or config.get("format") != FORMAT:

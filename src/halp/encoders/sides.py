@@ -16,8 +16,8 @@ SOFT = 0.5  # weight of what tells the sides apart
 
 
 class BothSides(nn.Module):
-    """Mean of the features of a clip and of its mirror image; with `soft`, half their difference beside it,
-    with half the weight.
+    """Mean of the features of a clip and of its mirror image; `soft` appends half their difference with half
+    the weight.
 
     The mirror image has left and right joints exchanged and x negated: clips are turned so that shoulders lie
     along x.

@@ -47,7 +47,7 @@ def steady(clips: Tensor, limit: float) -> Tensor:
 
 
 def _always_seen(clips: Tensor) -> Tensor:
-    """Joints that are there in every frame `(B, P, V)`, as numbers."""
+    """Joints present in every frame `(B, P, V)`, as numbers."""
     return (clips != 0).any(4).all(1).to(clips.dtype)
 
 

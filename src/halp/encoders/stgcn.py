@@ -156,7 +156,7 @@ class STGCNEncoder(nn.Module):
 
 
 def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
-    """BatchNorm over the last axis: rows `(N, C)` are what the version for several processes takes, too."""
+    """BatchNorm over the last axis, as rows `(N, C)`, which the synchronised version takes as well."""
     return norm(x.reshape(-1, x.shape[-1])).view(x.shape)
 
 

@@ -80,7 +80,7 @@ class TransformerBlock(nn.Module):
 
 @register_encoder("transformer", TransformerSettings)
 class TransformerEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, width)`, the mean over the tokens of the persons who are there.
+    """Clips `(B, T, P, V, C)` → features `(B, width)`, the mean over the tokens of present persons.
 
     Persons share its weights.
     """
@@ -108,7 +108,7 @@ class TransformerEncoder(nn.Module):
         return tokens.unflatten(0, (clips.shape[0], clips.shape[2]))
 
     def pool(self, x: Tensor, present: Tensor) -> Tensor:
-        """Mean over tokens and over the persons who are there, `(B, P)`; over all where nobody is."""
+        """Mean over tokens and present persons `(B, P)`; over all persons if none is present."""
         weight = torch.where(present.any(1, keepdim=True), present, torch.ones_like(present)).to(x.dtype)
         return (x.mean(2) * weight[:, :, None]).sum(1) / weight.sum(1, keepdim=True)
 
@@ -143,5 +143,5 @@ class TransformerEncoder(nn.Module):
 
 
 def persons_present(clips: Tensor) -> Tensor:
-    """`(B, P)`: who is there, that is, not all zeros."""
+    """`(B, P)`: which persons are present, that is, not all zeros."""
     return (clips != 0).any(4).any(3).any(1)

@@ -1,4 +1,4 @@
-"""Evaluating runs: a run's encoder beside the baselines it has to beat, results saved in the run folder."""
+"""Evaluate runs: a run's encoder and its baselines, with results saved in the run folder."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ from halp.training.run_folder import RunFolder
 
 
 def saved_results(folder: RunFolder) -> list[Result]:
-    """All results that are saved in a run folder, by file name; what a killed process left unfinished is
-    passed over.
-    """
+    """All results saved in a run folder, by file name; unfinished files of a killed process are skipped."""
     paths = sorted(folder.results.glob("*.json"))
     return [Result.load(path) for path in paths if not path.name.startswith(".")]
 
@@ -176,9 +174,7 @@ def evaluate_protocols(
 
 
 def _save(path: Path, result: Result) -> None:
-    """Save a result in its run; where the folder cannot be written, as somebody else's, the result is still
-    given.
-    """
+    """Save a result in its run; if the folder is read-only, only a note says so."""
     try:
         result.save(path)
     except InputError as error:

@@ -1,5 +1,4 @@
-"""The registry of protocols: what a protocol is called, takes and does, and what tables have to know about
-it.
+"""The registry of protocols: name, settings, function, and the facts that tables need.
 
 A protocol is a dataclass of settings and a function `(context, settings) → predictions`:
 
@@ -121,9 +120,7 @@ class ProtocolContext:
         return self.cache.get(key, self.encoder.output_size, compute).vectors
 
     def cached_crops(self, number: int) -> Features:
-        """Features of one random crop of every training clip, set `number`; from the cache where they are
-        there.
-        """
+        """Features of one random crop of every training clip, set `number`; cached."""
         chosen = hashlib.sha256(np.asarray(self.train, dtype="<i8").tobytes()).hexdigest()[:16]
         crop = f"random U(0.5, 1) seed {self.seed} set {number} clips {chosen}"
         return self._cached(crop, lambda: self._crops("linear crops", number))
@@ -282,7 +279,7 @@ def protocol_settings(name: str, given: Mapping[str, Any]) -> Any:
 
 
 def parse_protocol_settings(texts: Iterable[str], protocols: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """Settings by protocol; what is unknown is refused before anything is computed.
+    """Settings by protocol; unknown ones are refused before anything is computed.
 
     >>> import halp.evaluation
     >>> parse_protocol_settings(["knn.k=5", "linear.head=mlp"])

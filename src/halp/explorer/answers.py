@@ -1,6 +1,4 @@
-"""Answers to what one asks of a collection: what is similar, what happens when, where two differ, what HaLP
-makes of a clip.
-"""
+"""Queries on a collection: similar clips, timelines, comparison of two clips, and hallucinated positives."""
 
 from __future__ import annotations
 

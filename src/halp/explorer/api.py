@@ -51,7 +51,7 @@ def asset(name: str) -> bytes:
 
 
 class Api:
-    """Requests of the page, each a method: what it gives back is sent as JSON, bytes as they are."""
+    """Requests of the page, each a method; the return value is sent as JSON, bytes unchanged."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -65,7 +65,7 @@ class Api:
         return describe_state(self.session)
 
     def preview(self, given: dict[str, Any]) -> Any:
-        """Places of what is embedded so far, while the collection is being read."""
+        """Positions of the rows embedded so far, while the collection is being read."""
         return pack(*self.session.preview.look()) if self.session.preview else pack({"names": []}, {})
 
     def map(self, given: dict[str, Any]) -> Any:
@@ -205,7 +205,7 @@ class Api:
         return compare_runs(self.session.runs).parts
 
     def camera(self, given: dict[str, Any]) -> Any:
-        """A picture of a camera: who is in it, and what it is like."""
+        """A camera picture: the people in it and similar movements."""
         from halp.explorer.camera import LARGEST_PICTURE, picture_of
 
         width, height = (whole(given, name, LARGEST_PICTURE + 1) for name in ("width", "height"))
@@ -327,7 +327,7 @@ ACTING = tuple(
 
 
 def answer(api: Api, name: Any, given: Any) -> Any:
-    """What a request is answered, one that there is not included."""
+    """The response to a request, including unknown ones."""
     if name not in (*LOOKING, *ACTING):
         raise InputError(f"there is no request '{str(name)[:20]}'")
     if not isinstance(given, dict):

@@ -133,9 +133,7 @@ class LiveCamera:
 
 
 def keep_window(past: deque[tuple[float, Any]], length: float) -> float:
-    """Drop what a window of `length` seconds does not need, and say which share of it is there, however rare
-    pictures are.
-    """
+    """Drop frames outside a window of `length` seconds; returns the covered share of it."""
     while len(past) > 1 and past[-1][0] - past[1][0] >= length:
         past.popleft()
     return min(1.0, (past[-1][0] - past[0][0]) / length)

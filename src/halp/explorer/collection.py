@@ -163,7 +163,7 @@ class Collection:
 
     @cached_property
     def up_axis(self) -> Up:
-        """The axis that points up in what is shown, and its sign."""
+        """The up axis of the players, and its sign."""
         rows = np.unique(np.linspace(0, len(self) - 1, 12).astype(int)).tolist()
         axis, sign = self._kept(
             "up",
@@ -245,7 +245,7 @@ class Collection:
         return joints, {**shown.facts, "shape": own["shape"]}
 
     def nobody(self, recording: int) -> list[tuple[float, float]]:
-        """Spans in which nobody is there."""
+        """Spans without a person."""
         least = SHORTEST if self.timed else 8
         return [(start, stop) for start, stop in self.table.absent(recording) if stop - start >= least]
 
@@ -305,7 +305,7 @@ class Collection:
         return max(first[:same].rfind(separator) for separator in SEPARATORS) + 1
 
     def _kept(self, name: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """An array that is kept beside the vectors, computed where it is not there."""
+        """Load an array kept with the vectors, or compute it."""
         folder = self.table.folder
 
         def computed() -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Labels that were kept as a CSV table with a journal of changes beside it, to be taken over once."""
+"""Import of labels from a CSV table and its journal, once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halp.tasks.events.formats import read_events
 
 
 def earlier_events(table: Path, journal: Path) -> list[Event]:
-    """The events of a journal, or of its table where that was edited later."""
+    """The events of a journal, or of its table if that was edited later."""
     events: dict[Event, None] = {}
     changes: list[dict[str, Any]] = []
     hashes = [_hash([])]

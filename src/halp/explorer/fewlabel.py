@@ -30,7 +30,7 @@ _NEAR = 1000  # rows, labelled or not, that a model is adapted to: a label shoul
 
 @dataclass(frozen=True)
 class FewLabelModel:
-    """A classifier fitted to the labels of a revision, what it says about all rows, and how good it is."""
+    """A classifier fitted to the labels of a revision, its predictions for all rows, and its accuracy."""
 
     revision: int
     classifier: Classifier

@@ -17,7 +17,7 @@ PER_SECOND = 5.0  # boxes of a person that are sent
 
 
 def people_of(collection: Collection, recording: int, reading: Reading) -> list[dict[str, Any]]:
-    """Everybody in the video of a recording who is a recording of their own; nobody where one person is."""
+    """The people of a recording's video if there are several, each a recording of their own."""
     from halp.data.readers.video import video_reader
 
     path, name = collection.film(recording), collection.recordings[recording]

@@ -1,4 +1,4 @@
-"""What a request gives, checked: numbers, texts and lists, or a sentence that says what is wrong."""
+"""Checked fields of a request: numbers, text and lists, or an error in one sentence."""
 
 from __future__ import annotations
 

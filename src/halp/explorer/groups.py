@@ -1,5 +1,5 @@
-"""Groups that people name, merge and split: what was done is kept in the explorer's database and done again
-at every start.
+"""Groups that users name, merge and split; the acts are stored in the explorer's database and replayed at
+every start.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class GroupBook:
         self.now: Grouping | None = None
 
     def open(self, collection: Collection) -> None:
-        """Group a collection as it was left, or again where it is another one."""
+        """Restore the groups of a collection, or regroup it if it has changed."""
         self.collection = collection
         folder = collection.table.folder
         of = collection.source.hash if folder is None else folder.name

@@ -15,7 +15,7 @@ _LOCK = threading.Lock()
 
 
 def import_sklearn() -> None:
-    """Import all that the explorer's threads use of scikit-learn; returns when it is there."""
+    """Import the parts of scikit-learn that the explorer's threads use."""
     with _LOCK:
         for part in _PARTS:
             importlib.import_module(f"sklearn.{part}")
@@ -23,7 +23,7 @@ def import_sklearn() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection inside; what there is at the end is never looked through again.
+    """Suspend garbage collection, and exclude objects that exist at the end from it.
 
     Modules make a million objects that stay. Looking through them again and again takes a fifth of the time
     of a start, and most of the time in which 100,000 names are read.

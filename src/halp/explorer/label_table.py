@@ -1,4 +1,4 @@
-"""The CSV table of the explorer's labels: written after every act, and read where somebody else wrote it."""
+"""The CSV table of the explorer's labels: written after every act, and read after an outside edit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = Iterable[tuple[int, Event]]
 
 
 class LabelTable:
-    """Knows what it wrote last, so that anything else in the file is somebody's edit."""
+    """Remembers what it wrote last, to recognise outside edits."""
 
     def __init__(self, path: Path, ledger: Ledger) -> None:
         self.path, self.ledger = path, ledger
@@ -32,11 +32,11 @@ class LabelTable:
 
     @property
     def trouble(self) -> str:
-        """Why the table is not what the database says; empty if it is."""
+        """Why the table does not match the database; empty if it does."""
         return self._unreadable or self._unwritten
 
     def look(self, *, first: bool = False) -> tuple[bool, list[Event] | None]:
-        """Whether the table must be written again, and what somebody else wrote to it; None if nobody did.
+        """Whether the table must be written again, and an outside edit of it, if any.
 
         Raises if there are no labels but those of a table that cannot be read.
         """

@@ -46,9 +46,7 @@ P = ParamSpec("P")
 def _act(
     method: Callable[Concatenate[LabelBook, P], Outcome],
 ) -> Callable[Concatenate[LabelBook, P], Outcome]:
-    """One act at a time, on top of what was written to the table meanwhile; one that is done already is not
-    done again.
-    """
+    """Apply one act at a time, after outside edits of the table; a repeated act is not applied again."""
 
     @wraps(method)
     def acting(book: LabelBook, *args: P.args, **given: P.kwargs) -> Outcome:
@@ -202,7 +200,7 @@ class LabelBook:
         return self._turn("undo", act, ground=ground)
 
     def redo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
-        """Do again what was undone last."""
+        """Redo the last undone act."""
         return self._turn("redo", act, ground=ground)
 
     @_act
@@ -331,13 +329,11 @@ class LabelBook:
 
     @property
     def trouble(self) -> str:
-        """Why the table is not what the database says; empty if it is."""
+        """Why the table does not match the database; empty if it does."""
         return self._table.trouble
 
     def look_at_table(self, *, first: bool = False) -> None:
-        """Take over what somebody else wrote to the table, or write a table that is missing or out of
-        date.
-        """
+        """Import an outside edit of the table, or write a table that is missing or out of date."""
         with self.lock:
             stale, events = self._table.look(first=first)
             if events is not None:
@@ -346,7 +342,7 @@ class LabelBook:
                 self._table.write(self.now.events)
 
     def _take_over(self, events: Iterable[Event]) -> None:
-        """Make the labels those of a table, as one act that says what it changed."""
+        """Replace the labels by those of a table, as one act."""
         changes, added, removed = changes_to(events, self.now, self.ledger)
         if not changes:
             self._table.write(self.now.events)

@@ -1,4 +1,4 @@
-"""Places on the map and groups of rows: what is computed from vectors and kept beside them."""
+"""Map positions and groups of rows, computed from vectors and kept with them."""
 
 from __future__ import annotations
 

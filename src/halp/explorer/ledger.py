@@ -125,7 +125,7 @@ class Ledger:
             ) from error
 
     def close(self) -> None:
-        """Let go of the file; what was acknowledged is in it."""
+        """Close the file; it holds every acknowledged act."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -238,9 +238,7 @@ class Ledger:
             ) from error
 
     def _restored(self) -> sqlite3.Connection:
-        """The open database; its file is written again where somebody removed it, else it would vanish with
-        the process.
-        """
+        """The open database; a removed file is written again, so that nothing is lost with the process."""
         base = self._connect()
         if not self.path.exists():
             copy = self.path.with_name(f".{self.path.name}.restored")

@@ -22,8 +22,8 @@ Floats = npt.NDArray[np.float32]
 
 
 class Preview:
-    """Reads the shards that are in the cache already. The directions of the map are kept until there are twice
-    as many rows, so that points do not jump with every shard.
+    """Reads the cached shards. The axes of the map are kept until there are twice as many rows, so that
+    points do not jump with every shard.
     """
 
     def __init__(self, encoder: PretrainedEncoder, source: Source) -> None:

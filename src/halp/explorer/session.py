@@ -115,7 +115,7 @@ class Session:
 
     @cached_property
     def camera(self) -> LiveCamera:
-        """What the page's camera sees; opened where it is used."""
+        """The page's camera, opened on first use."""
         from halp.explorer.camera import LiveCamera
 
         return LiveCamera()
@@ -280,7 +280,7 @@ class Session:
         return self._label_rows
 
     def fit_now(self) -> None:
-        """Fit and judge the model of the labels there are."""
+        """Fit and assess the model of the current labels."""
         self._refit()
 
     def _refit_forever(self) -> None:

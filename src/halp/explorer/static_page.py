@@ -1,6 +1,4 @@
-"""The explorer as a folder: the same page with its answers written beside it, for any web server or straight
-from disk.
-"""
+"""The explorer as a static folder: the page with precomputed answers, for a web server or from disk."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class StepContext:
 
 
 class StepOutput(NamedTuple):
-    """What a training step gives: the loss, metrics where they are wanted, and embeddings `(B, D)` by
+    """The output of a training step: the loss, metrics if requested, and embeddings `(B, D)` by
     representation.
 
     The embeddings serve diagnostics alone: the collapse alarm looks at how far they are spread.
@@ -101,9 +101,7 @@ class Method(nn.Module, abc.ABC):
         return dict(self.backbones.items())
 
     def rewind(self) -> None:
-        """Prepare to compute the loss of a dumped step again: undo what the step had changed before it
-        failed.
-        """
+        """Prepare to recompute the loss of a dumped step: undo the step's changes before it failed."""
         uncount_calls(self)
 
     def encoders_replaced(self) -> None:
@@ -148,9 +146,7 @@ class BuildContext:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodComponent(Component):
-    """A registered method: a class of `Method`, which says itself what views and terms it has and what it
-    refuses.
-    """
+    """A registered method: a subclass of `Method`, which declares its views, terms and checks."""
 
     build: type[Method]
     section: str  # of a recipe, with its settings

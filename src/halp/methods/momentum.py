@@ -60,7 +60,7 @@ class ProjectedEncoder(nn.Module):
 
 
 class EncodeJob(NamedTuple):
-    """A branch, its clips, and the changes of the feature map whose vectors are wanted beside."""
+    """A branch, its clips, and the changes of the feature map to embed as well."""
 
     branch: nn.Module
     clips: Tensor
@@ -68,8 +68,7 @@ class EncodeJob(NamedTuple):
 
 
 def encode_all(jobs: Sequence[EncodeJob], chunks: int = 1) -> list[Tensor]:
-    """Unit vectors of several branches, each of its own clips: side by side where that gives the same and may
-    help.
+    """Unit vectors of several branches, each of its own clips; batched if that gives the same result.
 
     A branch that encodes several views does so in their order, since BatchNorm and dropout count its forward
     passes.

@@ -48,7 +48,7 @@ class KeyQueue(nn.Module):
         return self.filled >= self.size
 
     def pretend_full(self) -> None:
-        """Count the random directions it starts with as keys, to see what a step costs once it is full."""
+        """Count the random initial directions as keys, to measure a step with a full queue."""
         self.filled = self.size
 
     def next_rows(self, batch: int) -> Tensor:

@@ -1,5 +1,4 @@
-"""Loss terms over `{stream: StreamBatch}`: what a method of momentum contrast adds up. A recipe names the
-terms it wants.
+"""Loss terms over `{stream: StreamBatch}`, the summands of momentum contrast. A recipe lists its terms.
 
 A term is built by `build(settings, streams, temperature)` and called as `term(streams, queue, context)`; it
 returns its weighted loss and, if they are wanted, metrics.
@@ -79,7 +78,7 @@ Mixes = Mapping[str, Mix]
 
 @dataclass(frozen=True, kw_only=True)
 class TermComponent(Component):
-    """A registered term, and what it asks for; see `register_term`."""
+    """A registered term and its requirements; see `register_term`."""
 
     views: Callable[[Any], Views]
     map_variants: Callable[[Any], MapVariants]

@@ -33,7 +33,7 @@ _BEYOND = 1e100
 
 @cache
 def read_asset(name: str) -> str:
-    """Text of a file that lies beside this module: a style sheet or a script."""
+    """Text of a style sheet or script in this package."""
     return files("halp.reports").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -81,7 +81,7 @@ def line_chart(
 
 
 def _curve(name: str, xs: Sequence[float | None], ys: Sequence[float | None]) -> tuple[Floats, Floats]:
-    """Both coordinates as floats, NaN in both where one is unknown, thinned to what a screen can show."""
+    """Both coordinates as floats, NaN in both if either is unknown, thinned to screen resolution."""
     if len(xs) != len(ys):
         raise InputError(f"series '{name}' has {len(xs)} xs and {len(ys)} ys; give one y for every x")
     x, y = numbers(xs), numbers(ys)

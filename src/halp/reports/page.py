@@ -126,7 +126,7 @@ class Report:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page; the file is there whole or not at all."""
+        """Write the page atomically."""
         page = self.html()
         try:
             with atomic_path(path) as partial:

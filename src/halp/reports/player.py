@@ -144,7 +144,7 @@ def upward(clips: Sequence[npt.NDArray[Any]], topology: Topology) -> Up:
 
 
 def _packed(clip: PlayerClip, up: Up) -> dict[str, Any]:
-    """A clip for the script: its joints in base64 with what is known about it."""
+    """A clip for the script: its joints in base64, with metadata."""
     joints, facts = pack_joints(clip.frames, up)
     text = base64.b64encode(joints.tobytes()).decode("ascii")
     film = {} if clip.film is None else {"film": clip.film}
@@ -187,9 +187,7 @@ def pack_joints(
 
 
 def bounding_box(frames: npt.NDArray[Any], up: Up) -> Box:
-    """Middle and half the extent of everybody who is there in frames `(T, P, V, C)`, as a player lays them
-    out.
-    """
+    """Centre and half extent of all persons in frames `(T, P, V, C)`, as laid out by a player."""
     there = present(np.nan_to_num(frames).astype(np.float32))
     axes = _axes(np.asarray(frames, dtype=np.float64), *up)
     return _box(axes[np.isfinite(axes).all(axis=-1) & there[..., None]])

@@ -71,8 +71,8 @@ def compare_runs(runs: Mapping[str, Run]) -> Report:
 
 
 def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
-    """A page about runs: their saved results, curves, and, where the store is at hand, what the last one's
-    encoder sees.
+    """A page about runs: saved results, curves, and, if the store is available, the embedding of the last
+    run.
 
     What is left out is named with the reason.
     """
@@ -143,7 +143,7 @@ def _last_on(split: str, results: Sequence[Result]) -> Result | None:
 
 
 def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
-    """The table that matters, first; it says "not trained on" only where that was counted."""
+    """The main table; it says "not trained on" only if that was checked."""
     results = [result for row in rows for result in row.results]
     # shipped encoders are of other recordings, which their card names
     counted = [result.test_clips_trained_on == 0 for result in results if "shipped" not in result.encoder]
@@ -235,7 +235,7 @@ def add_prototypes(report: Report, run: Run, store: Store) -> bool:
 
 
 def prototype_chart(series: Series) -> tuple[str, str]:
-    """The figure of similarities to every prototype, and what it shows."""
+    """The figure of similarities to every prototype, with its caption."""
     chart = line_chart(
         series,
         title="Similarity to every prototype",

@@ -1,6 +1,4 @@
-"""A page about a store: what is in it, what to look at, counts drawn, and a player that finds every clip by
-its name.
-"""
+"""A page about a store: contents, findings, charts of counts, and a player that finds every clip by name."""
 
 from __future__ import annotations
 
@@ -143,7 +141,7 @@ def _splits(report: Report, inspection: Inspection) -> None:
 
 
 def _clips(report: Report, store: Store) -> None:
-    """The player with every clip that there is room for, thinned in time if there are many."""
+    """The player with as many clips as fit, thinned in time if there are many."""
     chosen, frames = player_share(store)
     names = store.class_names
     rows = []

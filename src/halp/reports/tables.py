@@ -43,9 +43,7 @@ def overlap_note(rows: Sequence[EncoderResults]) -> str:
 
 
 def result_title(result: Result) -> str:
-    """What a column is called: protocol with its telling settings, split, and the stream where it is not
-    `joint`.
-    """
+    """The title of a column: protocol with its main settings, split, and the stream if it is not `joint`."""
     name, fuses = result.protocol, False
     if name in list_protocols():  # a result may be of a plugin that is not loaded
         protocol = get_protocol(name)

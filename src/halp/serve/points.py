@@ -15,7 +15,7 @@ MOST_FRAMES = 100_000
 
 
 def points_array(data: list[Any], topology: Topology) -> Frames:
-    """Points of a request `(T, P, V, C)`, zeros where they are missing.
+    """Points of a request `(T, P, V, C)`; missing ones are zero.
 
     Frames are joints or persons as nested lists, or None; the number of persons may vary.
     """

@@ -56,7 +56,7 @@ class EmbedRequest(PredictRequest):
 
 @dataclass(frozen=True)
 class EmbedAnswer:
-    """The vector of a clip; all zeros where nobody is seen."""
+    """The vector of a clip; all zeros if nobody is seen."""
 
     vector: list[float]
     encoder: str
@@ -104,7 +104,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Health:
-    """That the service is there, and what it serves."""
+    """The state of the service and its models."""
 
     status: str
     halp: str

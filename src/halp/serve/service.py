@@ -129,13 +129,13 @@ class Served:
         return self._ready[name]
 
     def prepare(self, points: Any, topology: str | None) -> Frames | None:
-        """Points as a clip that is ready for the encoder; None if nobody is seen."""
+        """Points as a clip prepared for the encoder; None if nobody is seen."""
         layout, ready = self.preparation(topology)
         frames = ready.window(ready.recording(points_array(points, layout)))
         return frames if frames.any() else None
 
     def answer(self, vector: Vectors | None) -> PredictAnswer:
-        """The class of a vector, or that there is nobody."""
+        """The class of a vector, or `nobody`."""
         classifier = self.model.classifier
         if vector is None:
             return PredictAnswer(None, None, None, False if classifier.can_reject() else None)

@@ -125,8 +125,7 @@ def _nearest(similarity: Vectors, groups: Groups | None, k: int) -> npt.NDArray[
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Clips `(N, F)`, the labelled ones first, with what the methods need of all of them: products, not
-    columns.
+    """Clips `(N, F)`, the labelled ones first, with the inner products that the methods need.
 
     Everything here is without labels; `fit` takes these. Cross-validation therefore costs products of the
     clips with each other once, and little per fold.

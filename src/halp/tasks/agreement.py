@@ -179,7 +179,7 @@ def compare_accounts(
 
 
 def _by_person(events: Events, gap: float, shortest: float) -> Tiers:
-    """Bouts by recording and subject; that nobody is there holds for everybody who is named in a recording.
+    """Bouts by recording and subject; `nobody` applies to every subject named in a recording.
 
     Somebody whose bouts are all too short stays, without any.
     """

@@ -1,5 +1,5 @@
-"""How good a few-label classifier is: nested cross-validation with an interval, beside the raw coordinates,
-and over labels.
+"""Assessment of a few-label classifier: nested cross-validation with an interval, against raw coordinates,
+and a learning curve.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ _DRAWS, _FEW_DRAWS, _MANY = (
 
 @dataclass(frozen=True)
 class Score:
-    """Cross-validated accuracy with a 95 % interval, over this many recordings, and what all of them
-    choose.
-    """
+    """Cross-validated accuracy with a 95 % interval over recordings, and the candidate chosen on all of them."""
 
     accuracy: float
     low: float

@@ -34,7 +34,7 @@ BLOCK = 4_000_000  # bouts that are shuffled together
 
 @dataclass(frozen=True)
 class Bouts:
-    """Bouts of one person in one recording, with what was observed of them, in seconds."""
+    """Bouts of one person in one recording, with the observed time in seconds."""
 
     recording: str
     subject: str
@@ -60,7 +60,7 @@ class Bouts:
         return self.subject or self.recording
 
     def seen(self, start: float, stop: float) -> float:
-        """Seconds of a span in which somebody was there."""
+        """Seconds of a span in which somebody was present."""
         return stop - start - sum(overlap(e, start, stop) for e in self.absent)
 
 

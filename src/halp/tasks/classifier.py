@@ -55,7 +55,7 @@ class Prediction:
 
     @property
     def best(self) -> Labels:
-        """The most probable class, also of what is rejected."""
+        """The most probable class, also of rejected rows."""
         return self.probabilities.argmax(1)
 
     @property
@@ -232,8 +232,8 @@ def _balanced(scores: Floats, labels: Labels, classes: int) -> float:
 
 
 def folds(labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0, most: int = FOLDS) -> Folds:
-    """Training and test rows of up to `most` folds, stratified by class, groups kept together; none where
-    that is impossible.
+    """Training and test rows of up to `most` folds, stratified by class, groups kept together; empty if that
+    is impossible.
 
     A class needs two groups at least: with one, the fold that tests it could not have learned it.
     """
@@ -263,8 +263,8 @@ def sample_rows(labels: Labels, groups: npt.NDArray[np.int64], most: int, seed: 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A row to label, with how unsure the classifier is (0 … 1) and how unlike it is to what is labelled or
-    chosen (0 … 2).
+    """A row to label, with the classifier's uncertainty (0 … 1) and the distance to labelled or chosen rows
+    (0 … 2).
     """
 
     row: int

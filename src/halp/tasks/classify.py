@@ -55,8 +55,7 @@ def fit(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Model:
-    """Fit a classifier on labelled recordings and cross-validate it beside the raw coordinates of the same
-    clips.
+    """Fit a classifier on labelled recordings, cross-validated against the raw coordinates of the same clips.
 
     Parameters
     ----------
@@ -148,7 +147,7 @@ def _neighbourhood(
     seed: int,
     progress: bool,
 ) -> Neighbourhood | None:
-    """Labelled vectors and those of further clips; None where none is wanted, found or needed."""
+    """Labelled vectors and those of further clips; None if there are none or none are needed."""
     further = [one for one in further if len(one)]
     if kind not in ("auto", "adapted") or not further or len(vectors) > TUNED:
         if kind == "adapted":
@@ -239,9 +238,7 @@ def window_settings(model: Model, asked: WindowSettings) -> WindowSettings:
 
 
 def notes(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> list[str]:
-    """Sentences about what an answer is worth: rejection that is off or not calibrated, windows unlike those
-    of the fit.
-    """
+    """Warnings about an answer: rejection off or not calibrated, windows unlike those of the fit."""
     sentences = []
     classifier = model.classifier
     rate = classifier.rejection_rate if check_rejection(reject) == "auto" else check_rejection(reject)
@@ -273,7 +270,7 @@ def warn_about(model: Model, cutting: WindowSettings, reject: Reject = "auto") -
 
 
 def disable_unreliable_rejection(classifier: Classifier, grouped_by: str) -> Classifier:
-    """The classifier; without rejection where its similarities are not between different persons."""
+    """The classifier; without rejection if its similarities are not between different persons."""
     return classifier if grouped_by == "person" else replace(classifier, rejection_rate=None)
 
 
@@ -299,9 +296,7 @@ def answers(
     cutting: WindowSettings,
     reject: Reject = "auto",
 ) -> Predictions:
-    """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no
-    class.
-    """
+    """Predictions with names and times; clips and windows without a person have no class."""
     can_reject = model.classifier.can_reject(reject)
     classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
     somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN

@@ -79,7 +79,7 @@ def _has(poses: PoseTrack, need: str, side: str) -> bool:
 
 
 def _at(poses: PoseTrack, names: str, side: str) -> Floats:
-    """The first joint of these names that there is."""
+    """The first existing joint of these names."""
     found = next(name for name in names.split("|") if f"{name}{side}" in poses.topology.joints)
     return poses.joints[:, poses.topology.index(f"{found}{side}")]
 

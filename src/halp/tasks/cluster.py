@@ -92,7 +92,7 @@ class Clustering:
     source: Source
 
     def __len__(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return len(self.clusters.typical)
 
     def events(self) -> Events:
@@ -235,7 +235,7 @@ def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *
 def directions(
     vectors: npt.NDArray[np.float32], mean: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.float32]:
-    """Unit vectors without the mean that all of them share; as they are where nothing else is left."""
+    """Unit vectors minus their mean; unchanged if nothing else remains."""
     vectors = np.asarray(vectors, dtype=np.float32)
     centred = vectors - (
         np.mean(vectors, axis=0, dtype=np.float64).astype(np.float32) if mean is None else mean

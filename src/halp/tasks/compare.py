@@ -1,5 +1,5 @@
-"""Two recordings compared: aligned in time by the encoder's view of each moment, then where they differ,
-frame and joint.
+"""Compare two recordings: align them in time by the encoder's features, then measure differences by frame and
+joint.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def compare(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Comparison:
-    """Align two recordings and show where they differ; the shorter one is matched whole, the longer one where
-    it fits.
+    """Align two recordings and show where they differ; the shorter one is matched as a whole to part of the
+    longer one.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ def joint_distances(first: Frames, second: Frames, pairs: Ints, topology: Topolo
 
 
 def _pose(frames: Frames, topology: Topology) -> Floats:
-    """The first person `(T, V, C)` around its centre joint, in mean bone lengths; NaN for what is missing."""
+    """The first person `(T, V, C)` relative to its centre joint, in mean bone lengths; NaN if missing."""
     person = frames[:, 0].astype(np.float64)
     centre = topology.index(topology.centre) if topology.centre else None
     seen = (person != 0).any(-1)

@@ -46,7 +46,7 @@ NO_INTERVAL = {
 
 @dataclass(frozen=True)
 class Cycle:
-    """One cycle of an angle: where it was, whose it is, and its values `(101,)` in degrees."""
+    """One cycle of an angle: its span, person, and values `(101,)` in degrees."""
 
     recording: str
     person: str
@@ -224,9 +224,7 @@ def person_curves(cycles: Sequence[Cycle]) -> dict[str, Floats]:
 
 
 def _group(name: str, cycles: Sequence[Cycle]) -> dict[str, Any]:
-    """Mean and bands of a group: over people if there are several, else over the cycles of the one there
-    is.
-    """
+    """Mean and bands of a group: over people if there are several, else over the cycles of one person."""
     from scipy.stats import t
 
     persons = person_curves(cycles)

@@ -59,7 +59,7 @@ class PersonWindows:
 
 @dataclass(frozen=True)
 class Reference:
-    """Windows of the reference group and what they are among themselves, each person held out in turn."""
+    """Windows of the reference group and their distances to each other, each person held out in turn."""
 
     windows: PersonWindows
     scores: dict[str, float]
@@ -161,7 +161,7 @@ def _unit(vectors: npt.NDArray[np.float32]) -> Floats:
 
 
 def _nearest_mean(distance: Floats) -> Floats:
-    """The mean of the five smallest distances of every row; fewer if there are fewer."""
+    """The mean of up to five smallest distances of every row."""
     count = min(NEAREST, int(np.isfinite(distance).sum(1).min()))
     if not count:
         raise InputError(
@@ -201,7 +201,7 @@ def warnings_about(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _named(names: Sequence[str], verb: bool = True) -> str:
-    """Up to three names, and how many more there are."""
+    """Up to three names, and the number of others."""
     text = ", ".join(f"'{name}'" for name in names[:3])
     text += f" and {len(names) - 3} more" if len(names) > 3 else ""
     return text + (" is" if len(names) == 1 else " are") * verb

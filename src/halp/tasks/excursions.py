@@ -1,4 +1,4 @@
-"""Excursions of a curve from where it rests and back, and the component of a movement whose excursions are
+"""Excursions of a curve from its resting value and back, and the component of a movement whose excursions are
 repetitions.
 """
 

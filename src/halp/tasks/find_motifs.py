@@ -135,7 +135,7 @@ def motifs(
 
 
 def sequences(table: FeatureTable) -> list[npt.NDArray[np.int64]]:
-    """Rows of every recording in order of time, apart where nobody was there in between."""
+    """Rows of every recording in order of time, split at spans without a person."""
     parts = []
     for rows in table.rows_by_recording():
         rows = rows[np.argsort(table.starts[rows], kind="stable")]
@@ -176,7 +176,7 @@ def motif_answers(
 
 
 def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dict[str, Any]]:
-    """A row per motif: how many windows it has, and what is measured about its bouts over all recordings."""
+    """A row per motif: the number of windows and statistics of its bouts over all recordings."""
     observed = sum(event.duration for event in events if event.label not in UNSEEN)
     windows = np.bincount(probability.argmax(1), minlength=probability.shape[1]).tolist()
     rows = []
@@ -191,7 +191,7 @@ def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dic
 def typical_rows(
     table: FeatureTable, probability: npt.NDArray[np.float64], motif: int, count: int = 4
 ) -> list[int]:
-    """The windows that are surest of a motif, of different recordings as far as there are."""
+    """The most certain windows of a motif, from different recordings if possible."""
     windows = np.flatnonzero(probability.argmax(1) == motif)
     windows = windows[np.argsort(-probability[windows, motif], kind="stable")]
     _, first = np.unique(table.recording[windows], return_index=True)

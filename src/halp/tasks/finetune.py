@@ -122,7 +122,7 @@ def _head(
     network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, classes: int, kept: Labels
 ) -> Head:
     """The trained head on standardised vectors, W x + b = (W·scale) (x − mean) / scale + (b + W mean); the
-    rows `kept` are what is compared with.
+    rows `kept` are the reference for rejection.
     """
     layer = network.head
     if not isinstance(layer, nn.Linear):

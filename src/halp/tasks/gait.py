@@ -183,7 +183,7 @@ class Gaits(Sequence[Gait]):
         return self.people[place]
 
     def events(self) -> Events:
-        """All strides, with what was measured of each in further columns."""
+        """All strides, with measures in further columns."""
         return Events([event for one in self.people for event in one.events()])
 
     def to_json(self) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ def on_grid(rows: Vectors) -> Vectors:
 
 
 def fit_heads(tried: Sequence[Candidate], vectors: Vectors, labels: Labels, classes: int) -> list[Head]:
-    """One classifier per candidate on the same standardised vectors; linear ones share what they compute."""
+    """One classifier per candidate on the same standardised vectors; linear ones share computations."""
     path = LogisticPath(vectors, labels, classes) if any(c.kind == "linear" for c in tried) else None
     heads = {
         candidate: fit_head(candidate, vectors, labels, classes, standard=True, path=path)
@@ -186,8 +186,8 @@ def column_scale(vectors: Vectors, one_scale: bool = False) -> Vectors:
 def project_to_row_span(
     vectors: Vectors, one_scale: bool = False, fitted: Labels | slice = slice(None)
 ) -> Vectors:
-    """Vectors, standardised by the `fitted` rows, in as many coordinates as there are vectors where these are
-    fewer: all products are the same.
+    """Vectors, standardised by the `fitted` rows, rotated into at most as many coordinates as rows; inner
+    products are unchanged.
     """
     mean, scale = vectors[fitted].mean(0), column_scale(vectors[fitted], one_scale)
     rows = ((vectors - mean) / scale).astype(np.float32)

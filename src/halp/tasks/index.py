@@ -68,7 +68,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class OpenedSegment:
-    """A segment with its index and the table row of every vector in it, -1 where it is gone."""
+    """A segment with its index and the table row of every vector in it, -1 if removed."""
 
     segment: Segment
     index: Any

@@ -34,7 +34,7 @@ class Piece:
     size: int
 
     def indexed(self, known: Mapping[str, int]) -> Piece:
-        """The piece by the name that an index has it under: that of its shard, or its own where some rows are gone."""
+        """A piece by its name in the index: that of its shard, or its own if rows were removed."""
         if known.get(self.key) == self.size or len(self.numbers) == self.size:
             return self
         own = hashlib.sha256(self.numbers.astype("<i8").tobytes()).hexdigest()[:12]
@@ -104,7 +104,7 @@ class Sample:
         self.similarity, self.nearest = (np.take_along_axis(all_of, best, 1) for all_of in (both, names))
 
     def moved(self, new_rows: Rows) -> Sample:
-        """The sample where the rows have become others (−1: gone)."""
+        """The sample after rows were renumbered (−1: removed)."""
         kept = np.flatnonzero(new_rows[self.rows] >= 0)
         nearest = np.where(self.nearest[kept] < 0, -1, new_rows[self.nearest[kept]])
         order = np.argsort(nearest < 0, axis=1, kind="stable")

@@ -114,9 +114,7 @@ def choose_ridge_penalty(
     penalties: Sequence[float] = PENALTIES,
     scale: str = "each",
 ) -> tuple[float, dict[float, float]]:
-    """The penalty that is right most often on what the folds hold out (of equals the largest), and the
-    accuracies in %.
-    """
+    """The penalty with the highest cross-validated accuracy (the largest of equals), and all accuracies in %."""
     right, total = np.zeros(len(penalties)), 0
     for fitted, held_out in folds:
         path = RidgePath(features[fitted], labels[fitted], classes, scale)
@@ -132,8 +130,7 @@ def choose_ridge_penalty(
 
 
 def group_folds(groups: npt.NDArray[np.generic], number: int) -> list[Fold]:
-    """Folds that hold out whole groups, as even as they come; clips themselves are the groups if there is
-    only one.
+    """Folds of whole groups, as even as possible; of single clips if there is only one group.
 
     >>> [held.tolist() for _, held in group_folds(np.array([7, 7, 9]), 5)]
     [[True, True, False], [False, False, True]]

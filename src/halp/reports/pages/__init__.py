@@ -11,7 +11,7 @@ from halp.reports.page import Report
 
 
 def page_of(answer: Any, path: Path | None = None) -> Report:
-    """The page of an answer, by its type; `path` is where it will be saved, for links to films beside it."""
+    """The page of an answer, by its type; `path` is its file, for relative links to films."""
     from halp.reports.pages import answers, findings, movements
 
     pages = {**answers.PAGES, **findings.PAGES, **movements.PAGES}

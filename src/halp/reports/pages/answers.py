@@ -54,7 +54,7 @@ def card(clip: Clip, role: str) -> PlayerClip:
 
 
 def search_page(results: SearchResults, path: Path | None = None) -> Report:
-    """The query beside its hits, and a table of them."""
+    """The query, its hits, and a table of them."""
     report = Report("Most similar movements", f"{results.asked} in {results.source.name}")
     encoder, clips = results.encoder, ready_clips(results.encoder, results.source, results.rows)
     query = results.query[0]

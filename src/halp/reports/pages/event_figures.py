@@ -117,7 +117,7 @@ def dendrogram(tree: npt.NDArray[np.float64], names: Sequence[str]) -> str:
 def _arrow(
     start: tuple[float, float], end: tuple[float, float], weight: float, more: bool, paint: str, tip: str
 ) -> str:
-    """A bent arrow, so that the way there and the way back do not cover each other."""
+    """A curved arrow, so that opposite transitions do not overlap."""
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = math.hypot(dx, dy)
     ux, uy = dx / length, dy / length

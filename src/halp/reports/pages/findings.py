@@ -154,7 +154,7 @@ def _ends(row: dict[str, Any], name: str) -> list[float] | None:
 
 
 def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
-    """Comparisons of groups or conditions as rows of a table; what was not computed is empty."""
+    """Comparisons of groups or conditions as rows of a table; missing numbers are empty."""
     rows = []
     for row in groups["labels"]:
         for pair in row["pairs"]:

@@ -105,9 +105,7 @@ def _boris_marks(events: Events) -> Iterator[tuple[float, str, str, str]]:
 
 
 def write_boris(path: Path, events: Events, media: str = "mp4") -> None:
-    """A BORIS project (format 7.0) with an observation for every recording; `boris.json` has what is always
-    the same.
-    """
+    """A BORIS project (format 7.0) with an observation for every recording; `boris.json` is the template."""
     empty = json.loads(Path(__file__).with_name("boris.json").read_text(encoding="utf-8"))
     observations = {}
     for name, part in events.by_recording().items():

@@ -55,7 +55,7 @@ class Format:
 
 
 def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tuple[Events, list[str]]:
-    """Events of a file, or of all files of a folder, and sentences about what was left out.
+    """Events of a file, or of all files of a folder, and notes about omissions.
 
     Parameters
     ----------
