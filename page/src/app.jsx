@@ -2,12 +2,12 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
-import { acts, moveEdge, refused, turn } from "./acts.js";
+import { acts, label, moveEdge, refused, turn } from "./acts.js";
 import { api, isStatic } from "./api.js";
 import { Camera } from "./camera.jsx";
-import { DIAMOND, css, ramp } from "./colours.js";
+import { DIAMOND, MARKS, css, ramp } from "./colours.js";
 import { ScatterMap, categoryNames } from "./map.js";
-import { clockText, inStep, spanText } from "./parts.jsx";
+import { clockText, inStep, rowsText, spanText } from "./parts.jsx";
 import { barsFigure, mapFigure, save } from "./figure.js";
 import { Categories, Icon, IconButton, Stage } from "./stage.jsx";
 import { Compare, Groups, Label, Method, Similar, Watch, Wide } from "./panels.jsx";
@@ -84,7 +84,7 @@ function Top() {
       <span class="segmented" role="group" aria-label="map">
         {Object.entries(MAPS).filter(([name]) => name !== "umap" || (isStatic ? state.maps.includes(name) : s.researcher.value)).map(([name, [title, words, method]]) => <button type="button" key={name} aria-pressed={s.method.value === name} disabled={name !== "umap" && !state.maps.includes(name)} title={s.researcher.value ? `${words} (${method})` : words} onClick={() => s.layOut(name)}>{title}</button>)}
       </span>
-      <IconButton icon="help" label="keyboard and help (?)" onClick={() => (s.help.value = true)} />
+      <IconButton icon="help" label="help and settings (?)" onClick={() => (s.help.value = true)} />
     </header>
   );
 }
@@ -102,7 +102,6 @@ function useMap(points, over) {
       effect(() => { if (s.places.value) map.setPlaces(s.places.value); }),
       effect(() => {
         if (!s.column.value || !s.facts.value.rows) return;
-        s.hidden.value;
         const [colours, shapes, range] = s.pointColours();
         map.setColours(colours, shapes);
         map.range = range;
@@ -115,7 +114,7 @@ function useMap(points, over) {
       effect(() => map.setMarks({ words: s.places.value ? names() : [] })),
     ];
     // what the legend covers is no place for points
-    const legend = new ResizeObserver(([entry]) => map.setCovered(entry.target.open ? entry.target.offsetLeft + entry.target.offsetWidth : 0));
+    const legend = new ResizeObserver(([entry]) => map.setCovered(entry.target.open ? entry.target.offsetLeft + entry.target.offsetWidth : 0, points.current.clientHeight - entry.target.offsetTop));
     const look = effect(() => { s.column.value; requestAnimationFrame(() => { const own = points.current?.parentElement.querySelector(".legend"); if (own) legend.observe(own); }); });
     return () => {
       [...ends, look].forEach((end) => end());
@@ -174,7 +173,7 @@ function positiveMarks() {
 function names() {
   const { categories, values } = s.column.value ?? {};
   if (!categories || !values || categories.length > 30 || s.colourBy.value === "subject" || s.colourBy.value === "camera") return [];
-  return categoryNames(categories, values, s.places.value, s.hidden.value);
+  return categoryNames(categories, values, s.places.value, s.passes);
 }
 
 function Legend() {
@@ -183,9 +182,43 @@ function Legend() {
   if (!categories) {
     const [low, high] = map?.range ?? s.pointColours()[2] ?? [0, 1];
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => css(ramp(share))).join(", ");
-    return <details class="legend" open><summary>{s.titleOf(title)}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{low.toFixed(2)}</span><span>{high.toFixed(2)}</span></div></details>;
+    return <details class="legend" open><summary>{s.titleOf(title)}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{s.numberText(title, low)}</span><span>{s.numberText(title, high)}</span></div><Filtered /></details>;
   }
-  return <details class="legend" open={innerWidth > 720}><summary>{s.titleOf(title)}</summary><Categories categories={categories} values={values} hidden={s.hidden} /></details>;
+  const named = categories.filter(Boolean).length;
+  return (
+    <details class="legend" open={innerWidth > 720}>
+      <summary>{s.titleOf(title)}</summary>
+      <Categories categories={categories} values={values} hidden={s.hidden} />
+      <Filtered />
+      {!isStatic && title !== "label" && title !== "group" && title !== "recognised as" && named > 1 && named <= MARKS && <button type="button" class="link" onClick={() => labelBy(categories, values, title)}>use as labels</button>}
+    </details>
+  );
+}
+
+// Filters of other columns, and what to do with what they let through.
+function Filtered() {
+  if (!s.filtering.value) return null;
+  return (
+    <>
+      {s.filters.value.map((one) => {
+        const names = one.categories.filter((_, place) => !one.hidden.has(place));
+        return <p key={one.name} class="small">only {s.titleOf(one.name)}: <b>{names.slice(0, 3).join(", ") || "without"}{names.length > 3 && ", …"}</b> <button type="button" class="link" aria-label={`show every ${s.titleOf(one.name)}`} onClick={() => s.letGo(one.name)}>show all</button></p>;
+      })}
+      <button type="button" class="link" onClick={() => s.choose(s.passing(), "what the filter shows")}>choose these {s.passing().length.toLocaleString()}</button>
+    </>
+  );
+}
+
+// Every category of a column becomes a class, its movements get the label; what is labelled already and what a filter hides stays as it is.
+function labelBy(categories, values, title) {
+  const rows = s.passing().filter((row) => (s.labelValues.value?.[row] ?? -1) < 0);
+  let given = 0;
+  categories.forEach((name, place) => {
+    const own = rows.filter((row) => values[row] === place);
+    given += own.length;
+    if (name && own.length) label(name, { rows: own, text: rowsText(own.length) });
+  });
+  s.say(given ? `${rowsText(given)}: labels from ${title}; undo takes back one class at a time` : "All of these have labels already.");
 }
 
 function HoverCard() {
@@ -209,10 +242,10 @@ function HoverCard() {
 }
 
 function valueText(row) {
-  const { categories, values } = s.column.value ?? {};
+  const { categories, values, title } = s.column.value ?? {};
   if (!values) return "";
   if (categories) return values[row] >= 0 ? `, ${categories[values[row]]}` : "";
-  return Number.isFinite(values[row]) ? `, ${values[row].toFixed(2)}` : "";
+  return Number.isFinite(values[row]) ? `, ${s.titleOf(title)} ${s.numberText(title, values[row])}` : "";
 }
 
 function MapPane() {
@@ -325,7 +358,7 @@ function TimePane() {
           {s.span.value.tier === "human" && <button type="button" class="link" onClick={() => s.giveLabel("")}>remove label</button>}
           <button type="button" class="link" onClick={s.searchSpan}>find similar</button>
           <button type="button" class="link" onClick={() => { s.span.value = null; }}>clear</button></>}
-        {!s.span.value && !isStatic && answer && <><button type="button" class="link" onClick={() => { s.span.value = { recording: answer.recording, start: answer.start, stop: answer.stop }; s.loop.value = [answer.start, answer.stop]; }}>whole recording</button>
+        {!s.span.value && !isStatic && answer && <><button type="button" class="link" onClick={() => s.drawSpan(answer)}>whole recording</button>
           <span class="soft hint">or drag to draw a span, then {s.classes.value.length ? "press the number of a class" : "type a label"}</span></>}
         <button type="button" class="link" onClick={() => at(0.5)} aria-label="zoom into the timeline">+</button>
         <button type="button" class="link" onClick={() => at(2)} aria-label="zoom out of the timeline">−</button>
@@ -336,48 +369,68 @@ function TimePane() {
 }
 
 // -- keyboard ---------------------------------------------------------------------------------------------------------
-const KEYS = [["space", "play, pause"], ["← →", "one frame back, on"], ["[ ]", "slower, faster"], ["1 – 9", "give the class to what is chosen"], ["Backspace", "take the label off"], ["u, r", "undo, redo"], ["n", "next movement to label; one left without a label is not proposed again"], ["l", "lasso"], ["f", "find similar"], ["t", "trail"], ["/", "find by name"], ["Esc", "let go of everything"], ["Alt + click", "compare with a point of the map"]];
+const KEYS = [["space", "play, pause"], ["← →", "one frame back, on"], ["[ ]", "slower, faster"], ["1 – 9", "give the class to what is chosen"], ["Backspace", "take the label off"], ["u, r", "undo, redo"], ["n", "next movement to label; one left without a label is not proposed again"], ["l", "lasso"], ["i, o", "a span begins, ends at this moment of the recording"], ["f", "find similar"], ["t", "trail"], ["/", "find by name"], ["Esc", "let go of everything"], ["Alt + click", "compare with a point of the map"]];
+
+// Keys that a control needs for itself; all others mean the movement, wherever the keyboard is.
+function keeps(control, key) {
+  if (!control) return false;
+  if (control.matches("[type=checkbox]")) return key === " ";
+  if (control.matches("[type=range], select")) return /^(Arrow|Home|End|Page|Enter$| $)/.test(key);
+  return true;
+}
 
 function onKey(event) {
-  if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) {
-    if (event.key === "Escape") event.target.blur();
+  const open = document.querySelector("dialog[open]");
+  if (event.ctrlKey || event.metaKey || event.altKey || keeps(event.target.closest("input, select, textarea"), event.key)) {
+    if (event.key === "Escape" && !open) event.target.blur();
     return;
   }
   const state = s.facts.value;
   if (!state?.rows) return;
+  if (open) return event.key.length === 1 && event.key !== " " && s.say("Close the window first (Esc).");
   const acts = {
     " ": () => (s.playing.value = !s.playing.value),
     ArrowLeft: () => s.step(event.shiftKey ? -10 : -1),
     ArrowRight: () => s.step(event.shiftKey ? 10 : 1),
-    "[": () => (s.speed.value = SPEEDS[Math.max(0, SPEEDS.indexOf(s.speed.value) - 1)]),
-    "]": () => (s.speed.value = SPEEDS[Math.min(SPEEDS.length - 1, SPEEDS.indexOf(s.speed.value) + 1)]),
+    "[": () => pace(-1),
+    "]": () => pace(1),
     u: () => turn("undo"),
     r: () => turn("redo"),
     Backspace: () => s.giveLabel(""),
     l: () => (s.tool.value = s.tool.value === "lasso" ? "pan" : "lasso"),
     f: () => (s.focus.value >= 0 ? s.searchLike([s.focus.value]) : s.say("Choose a movement first.")),
+    i: () => s.cut("start"),
+    o: () => s.cut("stop"),
     t: () => (s.trail.value = !s.trail.value),
     n: s.goNext,
     "/": () => document.getElementById("find").focus(),
     "?": () => (s.help.value = true),
-    Escape: () => { if (s.wide.value) return (s.wide.value = null); s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
+    Escape: () => { s.choose([]); s.span.value = null; s.hover.value = null; document.querySelector(".figures").open = false; },
   };
-  const digit = /^[1-9]$/.test(event.key) && !isStatic;
-  if (digit) s.giveKey(Number(event.key));
-  else if (event.key === " " && event.target.closest("button, [role=tab]")) return;
+  if (isStatic && /^[0-9urn]$|^Backspace$/.test(event.key)) s.say("This is a copy to look at: labels are given in halp explore.");
+  else if (/^[0-9]$/.test(event.key)) s.giveKey(Number(event.key));
+  else if (event.key === " " && event.target.closest("button, summary")) return;
   else if (acts[event.key]) acts[event.key]();
+  else if (event.key.length === 1) return s.say(`The key ${event.key} has no meaning here; ? shows those that have.`);
   else return;
   event.preventDefault();
+}
+
+function pace(way) {
+  const speed = SPEEDS[SPEEDS.indexOf(s.speed.value) + way];
+  if (speed) s.speed.value = speed;
+  else s.say(way > 0 ? "It does not play faster." : "It does not play slower.");
 }
 
 function Help() {
   const ref = useRef();
   useEffect(() => { if (s.help.value) ref.current?.showModal(); else ref.current?.close(); }, [s.help.value]);
   return (
-    <dialog ref={ref} onClose={() => (s.help.value = false)} aria-label="help">
+    <dialog ref={ref} onClose={() => (s.help.value = false)} aria-label="help and settings">
       <h2>Keyboard <button type="button" class="link" onClick={() => (s.help.value = false)}>close</button></h2>
       <dl class="keys">{KEYS.map(([key, text]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{text}</dd></div>)}</dl>
       <p class="soft">Every point of the map is a movement; movements that are alike lie near each other. Nothing leaves this machine.</p>
+      {!isStatic && <h2>Settings</h2>}
       {!isStatic && <p><label class="check"><input type="checkbox" checked={s.facts.value.researcher} onChange={(event) => s.keep({ researcher: event.currentTarget.checked })} /> for researchers: show the panel Method, UMAP and the names of algorithms</label></p>}
       {!isStatic && <form class="acts" onSubmit={(event) => { event.preventDefault(); s.keep({ pattern: event.currentTarget.elements.pattern.value }); }}><label class="check">Names of recordings are <input name="pattern" key={s.facts.value.pattern} defaultValue={s.facts.value.pattern} placeholder="{set}_{action}_{style}_{n}" maxLength={200} /></label><button type="submit">Use as columns</button></form>}
     </dialog>

@@ -11,7 +11,7 @@ function legend(names, x, top) {
 }
 
 // What the map shows now: the same view, the same marks.
-export function mapFigure(map, { title, categories, values }, hidden) {
+export function mapFigure(map, { title, categories, values }, hidden) { // what a filter hides is faint on the map, and left out here
   const dense = map.dense ?? 1;
   const [width, height] = [map.canvas.width / dense, map.canvas.height / dense];
   const size = Math.max(3, (map.pointSize / dense) * 1.2);
@@ -20,7 +20,7 @@ export function mapFigure(map, { title, categories, values }, hidden) {
   const groups = new Map();
   for (let row = 0; row < map.count; row++) {
     const [x, y] = map.toPixels(...map.placeOf(row)).map((one) => one / dense);
-    if (x < 0 || y < 0 || x > width || y > height || (categories && hidden.has(values[row]))) continue;
+    if (x < 0 || y < 0 || x > width || y > height || map.colours[4 * row + 3] < 40) continue;
     const colour = categories ? lightColourOf(values[row]) : Number.isFinite(values[row]) ? css(ramp((values[row] - low) / (high - low || 1))) : "#b9c2cc";
     if (!groups.has(colour)) groups.set(colour, []);
     groups.get(colour).push(mark(categories ? values[row] : 0, x, y, size));

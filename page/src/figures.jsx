@@ -123,7 +123,7 @@ function PlainMap({ data, hidden }) {
     map.current.setPlaces(Float32Array.from(data.places));
     const paint = () => {
       map.current.setColours(categoryColours(data.values, hidden.value, 230), categoryShapes(data.values, data.categories));
-      map.current.setMarks({ words: data.categories.length > 30 ? [] : categoryNames(data.categories, data.values, data.places, hidden.value) });
+      map.current.setMarks({ words: data.categories.length > 30 ? [] : categoryNames(data.categories, data.values, data.places, (row) => !hidden.value.has(data.values[row])) });
     };
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", paint);

@@ -12,6 +12,7 @@ void main() { float edge = 1.0 - smoothstep(0.72, 1.0, length(gl_PointCoord - 0.
   seen = vec4(tint.rgb, 1.0) * tint.a * edge; }`;
 const CELL = 64; // pixels of a shape's picture
 const CELLS = 128;
+const TOOLS = 50; // pixels on the left that buttons cover
 export const NEAR = 14; // pixels within which a point is meant
 export const DWELL = 125; // milliseconds before a point under the pointer is shown
 
@@ -138,31 +139,37 @@ export class ScatterMap {
     if (width === this.canvas.width && height === this.canvas.height) return;
     for (const canvas of [this.canvas, this.overlay]) Object.assign(canvas, { width, height });
     this.dense = dense;
+    this.paint(); // at once: a canvas is empty after its size has changed
+  }
+
+  // Pixels in the corner below, on the left, that something else covers.
+  setCovered(width, height) {
+    this.legend = [width, height];
     this.draw();
   }
 
-  // Pixels on the left that something else covers; no point is put there unless the map is too narrow.
-  setCovered(width) {
-    this.legend = width;
-    this.draw();
-  }
-
+  // What is kept free of points on the left, where the tools are too, and below: a narrow map has its legend below.
   get covered() {
-    const dense = this.dense ?? 1;
-    return this.plain || this.canvas.width < 600 * dense ? 0 : Math.min((this.legend ?? 0) * dense, this.canvas.width * 0.4);
+    const { dense = 1, legend = [0, 0], canvas } = this;
+    if (this.plain) return [0, 0];
+    if (canvas.width < 600 * dense) return [TOOLS * dense, Math.min(legend[1] * dense, canvas.height * 0.5)];
+    return [Math.max(TOOLS * dense, Math.min(legend[0] * dense, canvas.width * 0.4)), 0];
   }
 
   get unit() {
     // pixels per unit of the map
-    return (Math.min((this.canvas.width - this.covered) / this.spread[0], this.canvas.height / this.spread[1]) / 2) * this.zoom;
+    const [left, below] = this.covered;
+    return (Math.min((this.canvas.width - left) / this.spread[0], (this.canvas.height - below) / this.spread[1]) / 2) * this.zoom;
   }
 
   toPixels(x, y) {
-    return [(this.canvas.width + this.covered) / 2 + (x - this.centre[0]) * this.unit, this.canvas.height / 2 - (y - this.centre[1]) * this.unit];
+    const [left, below] = this.covered;
+    return [(this.canvas.width + left) / 2 + (x - this.centre[0]) * this.unit, (this.canvas.height - below) / 2 - (y - this.centre[1]) * this.unit];
   }
 
   fromPixels(x, y) {
-    return [(x - (this.canvas.width + this.covered) / 2) / this.unit + this.centre[0], -(y - this.canvas.height / 2) / this.unit + this.centre[1]];
+    const [left, below] = this.covered;
+    return [(x - (this.canvas.width + left) / 2) / this.unit + this.centre[0], -(y - (this.canvas.height - below) / 2) / this.unit + this.centre[1]];
   }
 
   placeOf(row) {
@@ -180,10 +187,14 @@ export class ScatterMap {
     this.waiting = true;
     requestAnimationFrame(() => {
       this.waiting = false;
-      if (this.count) this.gl ? this.drawPoints() : this.drawFlat();
-      this.drawOver();
-      if (this.count) this.first ??= performance.now(); // the first picture
+      this.paint();
     });
+  }
+
+  paint() {
+    if (this.count) this.gl ? this.drawPoints() : this.drawFlat();
+    this.drawOver();
+    if (this.count) this.first ??= performance.now(); // the first picture
   }
 
   drawPoints() {
@@ -194,7 +205,8 @@ export class ScatterMap {
     gl.clear(gl.COLOR_BUFFER_BIT);
     const scale = [(2 * this.unit) / width, (2 * this.unit) / height];
     gl.uniform2f(this.at.scale, ...scale);
-    gl.uniform2f(this.at.shift, this.covered / width - this.centre[0] * scale[0], -this.centre[1] * scale[1]);
+    const [left, below] = this.covered;
+    gl.uniform2f(this.at.shift, left / width - this.centre[0] * scale[0], below / height - this.centre[1] * scale[1]);
     const sized = (size) => {
       gl.uniform1f(this.at.size, size);
       gl.uniform1f(this.at.detail, size < 4 * (this.dense ?? 1) ? -1 : Math.max(0, Math.log2(CELL / size)));
@@ -316,7 +328,8 @@ export class ScatterMap {
       }
       return false;
     };
-    const inside = ([px, py]) => px - half > 0 && px + half < this.canvas.width && py > 10 * dense && py < this.canvas.height - 10 * dense;
+    const [left, below] = this.covered;
+    const inside = ([px, py]) => px - half > left && px + half < this.canvas.width && py > 10 * dense && py < this.canvas.height - below - 10 * dense;
     for (const away of [0, 18, 32, 48, 70]) {
       for (const [dx, dy] of away ? [[0, -1], [0, 1], [1, 0], [-1, 0], [1, -1], [-1, -1], [1, 1], [-1, 1]] : [[0, 0]]) {
         const at = [x + dx * (half + away * dense * 0.6), y + dy * away * dense];
@@ -468,11 +481,11 @@ export class ScatterMap {
 }
 
 // The name of every category where most of it lies, the largest first.
-export function categoryNames(categories, values, places, hidden) {
+export function categoryNames(categories, values, places, passes) {
   const found = categories.map(() => [[], []]);
   const stride = Math.max(1, Math.floor(values.length / 20000));
   for (let row = 0; row < values.length; row += stride) {
-    if (values[row] < 0 || hidden.has(values[row])) continue;
+    if (values[row] < 0 || !passes(row)) continue;
     found[values[row]][0].push(places[2 * row]);
     found[values[row]][1].push(places[2 * row + 1]);
   }

@@ -114,8 +114,8 @@ function One({ clip }) {
     <>
       <Player />
       <Views />
-      <Details clip={clip} />
       {!s.chosen.value.length && <LabelBar />}
+      <Details clip={clip} />
       <div class="acts">
         <button type="button" class="primary" onClick={() => (s.span.value ? s.searchSpan() : s.searchLike([s.focus.value]))}>
           {s.span.value ? "Find what is like the span" : "Find similar"}
@@ -129,12 +129,13 @@ function One({ clip }) {
 
 function Details({ clip }) {
   const values = s.details.value;
+  const marked = ["label", "prediction", s.colourBy.value]; // what has the same marks elsewhere on the page
   if (clip.waiting) return null;
   return (
     <dl class="details" data-row={clip.row}>
       <div><dt>recording</dt><dd title={clip.name}>{clip.name}</dd></div>
       <div><dt>time</dt><dd>{spanText(clip)}</dd></div>
-      {values.map(([name, text, place]) => <div key={name}><dt>{s.titleOf(name)}</dt><dd>{place !== undefined && <Dot place={place} />}{text}</dd></div>)}
+      {values.map(([name, text, place]) => <div key={name}><dt>{s.titleOf(name)}</dt><dd>{place !== undefined && marked.includes(name) && <Dot place={place} />}{text}</dd></div>)}
     </dl>
   );
 }
@@ -177,7 +178,7 @@ export function Similar() {
       </div>
       {!answer ? <p class="soft" role="status">searching …</p> : (
         <>
-          <h2>Nearest first</h2>
+          <h2>Nearest first <span class="soft">1 would be the same movement</span></h2>
           <div class="grid">
             {answer.hits.map((hit) => (
               <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(2)} onPick={(row) => s.look(row, true)}>
@@ -329,11 +330,14 @@ export function Groups() {
   const there = marked.filter((id) => group.groups.some((one) => one.id === id));
   const nameOf = (one) => (typed.value[one.id] ?? "").trim() || one.name;
   // The name is the one that stands in the field, also where it has just been typed.
-  const labelAll = (one) => {
+  const labelAll = async (one) => {
     const name = nameOf(one);
     if (name !== one.name) nameGroup(one.id, name);
-    label(name, { group: one.id, text: rowsText(one.size) });
-    s.say(`${rowsText(one.size)}: ${name}`);
+    const rows = s.filtering.value ? await s.membersOf(one.id) : null; // what a filter hides is not meant
+    if (rows && !rows.length) return;
+    const text = rowsText(rows?.length ?? one.size);
+    label(name, { ...(rows ? { rows } : { group: one.id }), text });
+    s.say(`${text}: ${name}`);
   };
   return (
     <>

@@ -15,6 +15,7 @@ export const colourBy = signal(null);
 const painted = signal(null); // a column as the server said
 export const column = computed(() => (painted.value?.title === "label" ? { ...painted.value, categories: labelNames.value, values: labelValues.value ?? painted.value.values } : painted.value)); // { title, categories, values }
 export const hidden = signal(new Set()); // categories that are faded
+export const filters = signal([]); // filters of columns that are not shown now: { name, title, categories, values, hidden }
 export const focus = signal(-1); // the row that is looked at
 export const about = signal(null); // what is known about it
 export const details = signal([]); // [name, text, place] of its columns
@@ -39,6 +40,7 @@ export const line = signal(null); // the timeline of the recording that is looke
 export const span = signal(null); // { recording, start, stop }, drawn or chosen on the timeline
 export const help = signal(false);
 export const titleOf = (name) => ({ prediction: "recognised as", confidence: "how sure" })[name] ?? name; // of a column, for people
+export const numberText = (name, value) => (name === "confidence" ? `${Math.round(value * 100)} %` : String(Number(value.toFixed(2))));
 export const researcher = computed(() => Boolean(facts.value?.researcher || facts.value?.runs?.length)); // whether trainings are of interest
 
 // -- playing ----------------------------------------------------------------------------------------------------------
@@ -51,7 +53,7 @@ export function step(frames) {
   playing.value = false;
   const rate = recording?.rate ?? 30;
   clock.passed = Math.max(0, clock.passed + frames / rate);
-  if (!recording) return;
+  if (!recording) return chosen.value.length || found.value || say("Choose a movement first.");
   const [low, high] = loop.value ?? [recording.start, recording.stop];
   const length = 1 / recording.clock;
   time.value = Math.max(low, Math.min(high - length, (Math.floor((time.value - recording.start) / length + 1e-6) + frames) * length + recording.start));
@@ -63,6 +65,20 @@ export function seek(to, keep = false) {
     span.value = null;
   }
   time.value = to;
+}
+
+// A span from this moment on, or up to it.
+export function cut(edge) {
+  if (!line.value || recording?.recording !== line.value.recording) return say("Choose a movement first.");
+  const { start, stop } = span.value ?? line.value;
+  const at = time.value;
+  drawSpan(edge === "start" ? { start: at, stop: stop > at ? stop : line.value.stop } : { start: start < at ? start : line.value.start, stop: at });
+}
+
+export function drawSpan({ start, stop }) {
+  if (!(stop > start)) return say("A span ends after it begins: go on a little, then press o.");
+  span.value = { recording: line.value.recording, start, stop };
+  loop.value = [start, stop];
 }
 
 // -- clips: asked for together, kept for a while -----------------------------------------------------------------------
@@ -150,7 +166,7 @@ export async function look(row, stay = false) {
     hover.value = null;
     span.value = null;
     understood.value = null;
-    if (!stay && (panel.value === "compare" || panel.value === "method")) panel.value = "watch";
+    if (!stay && panel.value !== "label") panel.value = "watch";
   });
   const clip = await attempt(() => clipOf(row));
   if (!clip || focus.value !== row) return;
@@ -172,7 +188,7 @@ export function choose(rows, title = "", others = [], group = -1) {
     chosenTitle.value = title;
     further.value = others;
     shownGroup.value = group;
-    if (rows.length && (panel.value === "compare" || panel.value === "method")) panel.value = "watch";
+    if (rows.length && panel.value !== "label") panel.value = "watch";
   });
   if (rows.length && !title) say(`${rows.length} chosen`);
 }
@@ -197,6 +213,7 @@ export function target() {
 // what: a class, a name, or "" to take the label off
 export function giveLabel(what, given = target()) {
   if (!given) return say("Choose a movement first.");
+  if (!what && given.rows?.every((row) => !(labelValues.value?.[row] >= 0))) return say("There is no label to take off.");
   const oneByOne = what && only.value >= 0 && given.rows?.[0] === only.value && given.rows.length === 1;
   const next = oneByOne ? chosen.value[chosen.value.indexOf(only.value) + 1] ?? -1 : -1;
   const name = what.name ?? what;
@@ -210,7 +227,7 @@ export function giveLabel(what, given = target()) {
 export function giveKey(key, given) {
   const own = classOfKey(key);
   if (own) giveLabel(own, given);
-  else say(`No class has the key ${key} yet: type a label to make one.`);
+  else say(key ? `No class has the key ${key} yet: type a label to make one.` : "Classes have the keys 1 to 9; those beyond are buttons.");
 }
 
 // Label the chosen ones one after the other, this one first; the keyboard goes along (Grid).
@@ -266,6 +283,8 @@ async function refresh(what) {
     stale = null;
     const by = colourBy.value;
     if (labels) await readLabels();
+    if (groups) letGo("group"); // its numbers mean other groups now
+    if (model) letGo("prediction");
     if ((groups && by === "group") || (model && (by === "prediction" || by === "confidence"))) await paintBy(by);
     if (focus.value >= 0) await readDetails(focus.value);
     if (wantedLine >= 0 && !isStatic) await showTimeline(wantedLine);
@@ -346,8 +365,8 @@ export async function membersOf(id) {
     return [];
   }
   const rows = [];
-  answer.arrays.values.forEach((value, row) => value === place && (colourBy.value === "group" || passes(row)) && rows.push(row));
-  if (!rows.length) say("The filter of the legend hides all of this group.");
+  answer.arrays.values.forEach((value, row) => value === place && passes(row, "group") && rows.push(row));
+  if (!rows.length) say("The filter hides all of this group.");
   return rows;
 }
 
@@ -366,8 +385,12 @@ export async function spread(rows) {
 }
 
 // What the legend hides is not found, shown or proposed either.
-const filter = () => (hidden.value.size && column.value?.categories ? { column: colourBy.value, hidden: [...hidden.value] } : {});
-const passes = (row) => !hidden.value.size || !column.value?.categories || !hidden.value.has(column.value.values[row]);
+const inForce = computed(() => [...filters.value, ...(hidden.value.size && column.value?.categories ? [{ ...column.value, name: colourBy.value, hidden: hidden.value }] : [])]);
+const valuesOf = (one) => (one.name === "label" && labelValues.value) || one.values;
+export const filtering = computed(() => inForce.value.length > 0);
+export const passes = (row, apart) => inForce.value.every((one) => one.name === apart || !one.hidden.has(valuesOf(one)[row]));
+const filter = () => ({ filters: inForce.value.map((one) => ({ column: one.name, hidden: [...one.hidden] })) });
+export const passing = () => Array.from({ length: facts.value.rows }, (_, row) => row).filter(passes);
 
 // -- the map -----------------------------------------------------------------------------------------------------------
 let wantedColour = "";
@@ -377,7 +400,11 @@ export async function paintBy(name) {
   const answer = await attempt(() => api.arrays("column", { name }));
   if (!answer || name !== wantedColour) return;
   batch(() => {
-    if (colourBy.value !== name) hidden.value = new Set();
+    if (colourBy.value !== name) {
+      const others = inForce.value;
+      filters.value = others.filter((one) => one.name !== name);
+      hidden.value = others.find((one) => one.name === name)?.hidden ?? new Set();
+    }
     colourBy.value = name;
     if (name === "label") takeColumn(answer);
     painted.value = { title: answer.title, categories: answer.categories, values: answer.arrays.values };
@@ -395,8 +422,20 @@ export async function layOut(name) {
   });
 }
 
-// Colours of all points, their shapes, and the range of a column of numbers.
+// Drop the filter of a column.
+export function letGo(name) {
+  filters.value = filters.value.filter((one) => one.name !== name);
+  if (colourBy.value === name) hidden.value = new Set();
+}
+
+// Colours of all points, their shapes, and the range of a column of numbers; what a filter hides is faint.
 export function pointColours() {
+  const found = shownColours();
+  if (filters.value.length) for (let row = 0; row < facts.value.rows; row++) if (!passes(row)) found[0][4 * row + 3] = 18;
+  return found;
+}
+
+function shownColours() {
   const { categories, values } = column.value ?? {};
   const count = facts.value.rows;
   const out = new Uint8Array(count * 4);
@@ -417,16 +456,28 @@ export const asked = { colour: false, view: null }; // whether somebody has chos
 
 // The view as the end of an address.
 export function viewText(more) {
-  return new URLSearchParams({ map: method.value, colour: colourBy.value, panel: panel.value, row: focus.value, hide: [...hidden.value].join(), ...more }).toString();
+  return new URLSearchParams({ map: method.value, colour: colourBy.value, panel: panel.value, row: focus.value, hide: JSON.stringify(filter().filters), ...more }).toString();
+}
+
+function parsed(text) {
+  try {
+    return Object.values(JSON.parse(text));
+  } catch {
+    return [];
+  }
 }
 
 async function openView() {
   const view = (asked.view = Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
   if (facts.value.maps.includes(view.map) && view.map !== method.value) await layOut(view.map);
+  for (const { column, hidden: without } of parsed(view.hide)) {
+    if (!facts.value.columns.includes(column)) continue;
+    await paintBy(column);
+    hidden.value = new Set(without);
+  }
   if (facts.value.columns.includes(view.colour)) {
     asked.colour = true;
     await paintBy(view.colour);
-    hidden.value = new Set(view.hide ? view.hide.split(",").map(Number) : []);
   }
   if (Number(view.row) >= 0) await look(Number(view.row), true);
   if (["watch", "similar", "label", "groups", "compare"].includes(view.panel)) panel.value = view.panel;

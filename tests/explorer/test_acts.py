@@ -95,7 +95,9 @@ def test_search_shows_quantiles_and_follows_yes_and_no(browser: Any, explorer: E
         assert [title for title in titles if title.startswith("top")] == [
             f"top {n} %" for n in (1, 5, 10, 25, 50)
         ]
-        first = int(page.locator("h2:text-is('Nearest first') + .grid .mini").first.get_attribute("data-row"))
+        first = int(
+            page.locator("h2:has-text('Nearest first') + .grid .mini").first.get_attribute("data-row")
+        )
         page.locator("button[aria-label^='yes, like']").first.click()
         page.wait_for_selector("h2:has-text('Like these 2')")
         wanted = [hit["row"] for hit in explorer.post("search", {"rows": [11, first]})["hits"]]

@@ -108,7 +108,7 @@ def test_names_filters_and_columns_in_the_page(browser: Any, named: Explorer) ->
         page.keyboard.press("Enter")
         page.keyboard.press("f")  # not into the field
         page.wait_for_selector("text=Nearest first")
-        names = page.locator("h2:text-is('Nearest first') + .grid .mini-name")
+        names = page.locator("h2:has-text('Nearest first') + .grid .mini-name")
         until(
             page,
             "() => document.querySelectorAll('h2 + .grid:not(.small) .mini canvas[data-frame]').length > 1",
@@ -117,7 +117,9 @@ def test_names_filters_and_columns_in_the_page(browser: Any, named: Explorer) ->
         assert all("_old_" in name for name in shown), shown
         assert all(name.startswith("…") for name in shown)  # what all names begin with is left out
         assert (
-            page.locator("h2:text-is('Nearest first') + .grid figcaption .soft").first.inner_text().count("s")
+            page.locator("h2:has-text('Nearest first') + .grid figcaption .soft")
+            .first.inner_text()
+            .count("s")
             == 1
         )
         assert page.input_value("#find") == ""  # cleared by the choice; f went to the page

@@ -23,17 +23,7 @@ from halp.explorer.described import (
     recording_table,
     result_table,
 )
-from halp.explorer.given import (
-    checked,
-    ground_of,
-    identity,
-    listed,
-    meant_act,
-    number,
-    span_objects,
-    text,
-    whole,
-)
+from halp.explorer.given import checked, ground_of, identity, listed, meant_act, number, objects, text, whole
 from halp.explorer.groups import suggest_count
 from halp.explorer.imports import import_sklearn
 from halp.explorer.label_facts import Outcome
@@ -150,7 +140,7 @@ class Api:
         import_sklearn()
         spans = [
             (self._recording(one), number(one, "start"), number(one, "stop"))
-            for one in span_objects(given, 20)
+            for one in objects(given, "spans", 20)
         ]
         rows, against = self._rows(given, "rows", 200), self._rows(given, "against", 200)
         count = whole(given, "k", MOST_HITS + 1) if "k" in given else 24
@@ -160,15 +150,15 @@ class Api:
         )
 
     def _passing(self, given: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
-        """Rows that the filter of the page lets through: those without a category that is hidden; None:
-        all.
+        """Rows that the filters of the page let through: those without a category that one of them hides;
+        None: all.
         """
-        if "hidden" not in given:
-            return None
-        column = self.session.column(text(given, "column"))
-        return ~np.isin(
-            column.values, [one for one in listed(given, "hidden", 10_000) if isinstance(one, int)]
-        )
+        passing = None
+        for one in objects(given, "filters", 20):
+            values = self.session.column(text(one, "column")).values
+            hidden = [number for number in listed(one, "hidden", 10_000) if isinstance(number, int)]
+            passing = ~np.isin(values, hidden) & (True if passing is None else passing)
+        return passing
 
     def timeline(self, given: dict[str, Any]) -> Any:
         from halp.explorer.answers import timeline
@@ -226,7 +216,7 @@ class Api:
         if "group" in given:
             rows += self._members(given)
         spans = session.row_spans(rows)
-        for one in span_objects(given, 1000):
+        for one in objects(given, "spans", 1000):
             name = session.collection.recordings[self._recording(one)]
             spans.append((name, number(one, "start"), number(one, "stop"), ""))
         if not spans:

@@ -83,7 +83,8 @@ def describe_row(session: Session, row: int) -> list[list[Any]]:
             continue
         value = column.values[row].item()
         if column.categories is None:
-            found += [[name, f"{value:.3g}"]] if np.isfinite(value) else []
+            shown = f"{value * 100:.0f} %" if name == "confidence" else f"{value:.3g}"
+            found += [[name, shown]] if np.isfinite(value) else []
         elif value >= 0 and name != "recording":
             found.append([name, column.categories[value], value])
         elif name == "prediction":

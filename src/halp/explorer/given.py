@@ -60,9 +60,8 @@ def listed(given: dict[str, Any], name: str, most: int) -> list[Any]:
     return value
 
 
-def span_objects(given: dict[str, Any], most: int) -> list[dict[str, Any]]:
-    """Spans of recordings."""
-    spans = listed(given, "spans", most)
-    if not all(isinstance(one, dict) for one in spans):
-        raise InputError("'spans' must be a list of objects with recording, start and stop")
-    return spans
+def objects(given: dict[str, Any], name: str, most: int) -> list[dict[str, Any]]:
+    found = listed(given, name, most)
+    if not all(isinstance(one, dict) for one in found):
+        raise InputError(f"'{name}' must be a list of objects")
+    return found
