@@ -113,7 +113,9 @@ class Walker:
             field.fill(label)
             field.press("Enter")
         self.until(
-            "text => document.querySelector('.notice').textContent.startsWith(text)", f"{name}: {label}"
+            "([name, end]) => { const text = document.querySelector('.notice').textContent;"
+            " return text.startsWith(name) && text.includes(end); }",
+            [name, f": {label}"],
         )
         self.given[label] += 1
 

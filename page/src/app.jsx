@@ -190,7 +190,7 @@ function Legend() {
       <summary>{s.titleOf(title)}</summary>
       <Categories categories={categories} values={values} hidden={s.hidden} />
       <Filtered />
-      {!isStatic && title !== "label" && title !== "group" && title !== "recognised as" && named > 1 && named <= MARKS && <button type="button" class="link" onClick={() => labelBy(categories, values, title)}>use as labels</button>}
+      {!isStatic && !["label", "group", "prediction"].includes(title) && named > 1 && named <= MARKS && <button type="button" class="link" onClick={() => labelBy(categories, values, title)}>use as labels</button>}
     </details>
   );
 }

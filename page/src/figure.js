@@ -15,8 +15,7 @@ export function mapFigure(map, { title, categories, values }, hidden) { // what 
   const dense = map.dense ?? 1;
   const [width, height] = [map.canvas.width / dense, map.canvas.height / dense];
   const size = Math.max(3, (map.pointSize / dense) * 1.2);
-  const numbers = categories ? [] : Array.from(values).filter(Number.isFinite);
-  const [low, high] = [numbers.reduce((a, b) => Math.min(a, b), Infinity), numbers.reduce((a, b) => Math.max(a, b), -Infinity)];
+  const [low, high] = map.range ?? [0, 1];
   const groups = new Map();
   for (let row = 0; row < map.count; row++) {
     const [x, y] = map.toPixels(...map.placeOf(row)).map((one) => one / dense);

@@ -257,7 +257,7 @@ function ClassRow({ one }) {
     <li>
       <Dot place={one.place} />
       {editing ? <form onSubmit={save}><input ref={field} defaultValue={one.name} maxLength={100} aria-label={`new name of ${one.name}`} onBlur={save} /></form> : <span class="grow">{one.name}</span>}
-      <span class="soft number">{rowsText(one.rows)}</span>
+      <span class="soft number">{s.facts.value.window && one.id ? `${one.given.toLocaleString()} label${one.given === 1 ? "" : "s"}, ` : ""}{rowsText(one.rows)}</span>
       {one.place < 9 && <kbd>{one.place + 1}</kbd>}
       {one.id && <button type="button" class="link" onClick={() => setEditing(true)}>rename</button>}
       {one.id && !one.rows && <button type="button" class="link" onClick={() => removeClass(one)}>remove</button>}

@@ -4,7 +4,7 @@ import { Dot, Stage } from "./stage.jsx";
 import * as s from "./state.js";
 
 export const clockText = (value) => (s.facts.value?.unit === "s" ? `${value.toFixed(value < 100 ? 2 : 1)} s` : `frame ${Math.round(value)}`);
-export const spanText = (row) => (s.facts.value?.unit === "s" ? `${row.start.toFixed(1)} – ${row.stop.toFixed(1)} s` : `${Math.round(row.stop - row.start)} frames`);
+export const { spanText } = s;
 
 // So many rows of the collection, in words; recordings: of how many recordings.
 export function rowsText(count, recordings = 0) {

@@ -196,7 +196,12 @@ export function choose(rows, title = "", others = [], group = -1) {
 // A name without what all names begin with.
 export const shortName = (name = "") => (facts.value?.shared >= 6 ? `…\u2060${name.slice(facts.value.shared)}` : name);
 
-const nameOf = (row) => clips.get(row)?.clip?.name ?? "the movement that is coming";
+export const spanText = (row) => (facts.value?.unit === "s" ? `${row.start.toFixed(1)} – ${row.stop.toFixed(1)} s` : `${Math.round(row.stop - row.start)} frames`);
+
+function nameOf(row) {
+  const clip = clips.get(row)?.clip;
+  return clip ? clip.name + (facts.value.window ? `, ${spanText(clip)}` : "") : "the movement that is coming";
+}
 
 // What a label would be given to: a drawn span, the chosen rows, or the one that is looked at.
 export function target() {
@@ -205,7 +210,7 @@ export function target() {
     return { spans: [{ recording, start, stop }], text: "the span on the timeline" };
   }
   if (chosen.value.includes(only.value)) return { rows: [only.value], text: nameOf(only.value) };
-  if (chosen.value.length) return { rows: [...chosen.value], text: `${chosen.value.length} chosen movements` };
+  if (chosen.value.length) return { rows: [...chosen.value], text: `${chosen.value.length.toLocaleString()} chosen ${facts.value.window ? "windows" : "movements"}` };
   if (focus.value >= 0) return { rows: [focus.value], text: nameOf(focus.value) };
   return null;
 }
@@ -443,7 +448,8 @@ function shownColours() {
   const alpha = count > 200000 ? 150 : count > 20000 ? 190 : 230;
   if (categories) return [categoryColours(values, hidden.value, alpha), categoryShapes(values, categories), null];
   let [low, high] = [Infinity, -Infinity];
-  for (const value of values) if (Number.isFinite(value)) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  if (colourBy.value === "confidence") [low, high] = [0, 1];
+  else for (const value of values) if (Number.isFinite(value)) [low, high] = [Math.min(low, value), Math.max(high, value)];
   for (let row = 0; row < count; row++) {
     const share = (values[row] - low) / (high - low || 1);
     out.set(Number.isFinite(share) ? [...ramp(share), alpha] : [128, 128, 128, 60], row * 4);

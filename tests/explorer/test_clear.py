@@ -123,6 +123,23 @@ def test_names_filters_and_columns_in_the_page(browser: Any, named: Explorer) ->
             == 1
         )
         assert page.input_value("#find") == ""  # cleared by the choice; f went to the page
+        page.select_option("header select", "name, part 2")  # the filter stays when the colours change
+        page.wait_for_selector(".legend p:has-text('only style: old')")
+        page.locator(".legend li button:has-text('bow')").click()
+        page.click("text=choose these")
+        names = [name for name in NAMED if "_bow_old_" in name]
+        page.wait_for_selector(".chosen h2:has-text('what the filter shows')")
+        chosen = [int(one.get_attribute("data-row")) for one in page.locator(".chosen .mini").all()]
+        rows, recordings = named.arrays("rows")[1]["recording"], named.get("names")
+        assert chosen == [row for row, number in enumerate(rows) if recordings[number] in names]
+        page.click("text=use as labels")
+        settled(page)
+        after = given(named)
+        assert {row for row, label in after.items() if label == "bow"} == set(chosen)
+        page.locator(".legend p button:has-text('show all')").click()
+        page.wait_for_selector(".legend p", state="detached")
+        page.keyboard.press("u")
+        settled(page)
     named.post("undo", {})
 
 

@@ -25,8 +25,9 @@ WHERE = """row => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(row)), b
 
 
 NOTHING_UNDER_LEGEND = """rows => { const m = halpMap, legend = document.querySelector(".legend").getBoundingClientRect();
-  const left = m.overlay.getBoundingClientRect().left;
-  return [...Array(rows).keys()].every(row => left + m.toPixels(...m.placeOf(row))[0] / m.dense > legend.right - 20); }"""
+  const {left, top} = m.overlay.getBoundingClientRect();
+  return [...Array(rows).keys()].every(row => { const [x, y] = m.toPixels(...m.placeOf(row));
+    return left + x / m.dense > legend.right - 20 || top + y / m.dense < legend.top + 20; }); }"""
 
 
 @contextmanager
@@ -193,6 +194,7 @@ def test_every_tab_is_in_sight_at_every_width_and_nothing_scrolls_sideways(
     browser: Any, explorer: Explorer, width: int
 ) -> None:
     with visit(browser, explorer, width, 844, has_touch=width < 500, color_scheme="dark") as page:
+        until(page, NOTHING_UNDER_LEGEND, 192)
         for name in PANELS:
             box = page.locator(f"#tab-{name}").bounding_box()
             assert box["x"] >= 0, name

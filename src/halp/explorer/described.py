@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -93,14 +94,18 @@ def describe_row(session: Session, row: int) -> list[list[Any]]:
 
 
 def label_state(session: Session) -> dict[str, Any]:
-    """Classes with the number of rows that have them, what can be undone and redone, and the revision of all
+    """Classes with the numbers of their labels and of rows that have them, what can be undone and redone, and the revision of all
     this.
     """
     column = session.label_column()
     counts = np.bincount(column.values[column.values >= 0], minlength=len(column.names))
     labels = column.labels
+    given = Counter(event.label for _, event in labels.human)
     return {
-        "classes": [{**asdict(one), "rows": int(counts[one.place])} for one in labels.classes],
+        "classes": [
+            {**asdict(one), "rows": int(counts[one.place]), "given": given[one.name]}
+            for one in labels.classes
+        ],
         "undo": labels.undo,
         "redo": labels.redo,
         "labels": labels.revision,
