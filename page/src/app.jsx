@@ -380,7 +380,7 @@ function keeps(control, key) {
 }
 
 function onKey(event) {
-  const open = document.querySelector("dialog[open]");
+  const open = s.help.value || s.wide.value;
   if (event.ctrlKey || event.metaKey || event.altKey || keeps(event.target.closest("input, select, textarea"), event.key)) {
     if (event.key === "Escape" && !open) event.target.blur();
     return;

@@ -18,6 +18,7 @@ export const SHAPES = [
 export const DIAMOND = 4; // among the shapes
 export const MARKS = LIGHT.length * SHAPES.length; // categories beyond these are grey, and named where the pointer rests
 const RAMP = ["#00224e", "#35456c", "#575d6d", "#7c7b78", "#a59c74", "#d2c060", "#fee838"]; // cividis
+const DARK_RAMP = ["#4a63a6", "#5f709f", "#7b8091", "#959382", "#b3a974", "#d7c65c", "#fee838"]; // its low end would not be seen on a dark page
 
 const scheme = matchMedia("(prefers-color-scheme: dark)");
 const darkness = signal(scheme.matches); // a signal, so that map, legend and marks change together
@@ -39,8 +40,8 @@ export function inkOn(hex) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.22 ? "#10161d" : "#ffffff";
 }
 
-export function ramp(share) {
-  const stops = RAMP.map(parse);
+export function ramp(share, paper = false) {
+  const stops = (dark() && !paper ? DARK_RAMP : RAMP).map(parse);
   const at = Math.max(0, Math.min(0.9999, share)) * (stops.length - 1);
   const low = Math.floor(at);
   return stops[low].map((value, i) => Math.round(value + (stops[low + 1][i] - value) * (at - low)));

@@ -20,7 +20,7 @@ export function mapFigure(map, { title, categories, values }, hidden) { // what 
   for (let row = 0; row < map.count; row++) {
     const [x, y] = map.toPixels(...map.placeOf(row)).map((one) => one / dense);
     if (x < 0 || y < 0 || x > width || y > height || map.colours[4 * row + 3] < 40) continue;
-    const colour = categories ? lightColourOf(values[row]) : Number.isFinite(values[row]) ? css(ramp((values[row] - low) / (high - low || 1))) : "#b9c2cc";
+    const colour = categories ? lightColourOf(values[row]) : Number.isFinite(values[row]) ? css(ramp((values[row] - low) / (high - low || 1), true)) : "#b9c2cc";
     if (!groups.has(colour)) groups.set(colour, []);
     groups.get(colour).push(mark(categories ? values[row] : 0, x, y, size));
   }
