@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,59 +72,3 @@ def test_keys_reach_the_movement_from_boxes_sliders_and_lists(browser: Any, fres
         page.focus("#find")
         page.keyboard.press("1")
         assert page.input_value("#find") == "1"
-
-
-def test_a_session_without_a_mouse(browser: Any, fresh: Explorer, tmp_path: Path) -> None:
-    with visit(browser, fresh) as page:
-        press = page.keyboard.press
-        tab_to(page, "canvas.over")
-        press("ArrowRight")
-        press("ArrowRight")
-        first = page.evaluate("halpMap.marks.focus")
-        tab_to(page, "input[name=label]")
-        page.keyboard.type("squat")
-        press("Enter")
-        settled(page)
-        assert given(fresh) == {first: "squat"}
-        for _ in range(5):  # a span: five frames on, from there, five frames further
-            press("ArrowRight")
-        press("i")
-        for _ in range(5):
-            press("ArrowRight")
-        press("o")
-        until(page, "() => document.querySelector('.time-head').textContent.includes('find similar')")
-        press("Escape")
-        press("n")
-        until(page, "first => halpMap.marks.focus !== first", first)
-        second = page.evaluate("halpMap.marks.focus")
-        press("1")
-        settled(page)
-        assert given(fresh) == {first: "squat", second: "squat"}
-        press("u")
-        settled(page)
-        assert given(fresh) == {first: "squat"}
-        tab_to(page, "[role=tab][aria-selected=true]")
-        for name in ("similar", "label", "groups"):
-            press("ArrowRight")
-            until(page, "id => document.activeElement.id === id", f"tab-{name}")
-        tab_to(page, ".groups .acts button")  # Show
-        press("Enter")
-        page.wait_for_selector(".chosen .mini canvas[data-frame]")
-        tab_to(page, ".chosen input[name=label]")
-        page.keyboard.type("bow")
-        press("Enter")
-        settled(page)
-        rows = [int(one.get_attribute("data-row")) for one in page.locator(".chosen .mini").all()]
-        assert dict.fromkeys(rows, "bow") == {row: given(fresh)[row] for row in rows}
-        tab_to(page, "[role=tab][aria-selected=true]")
-        for _ in range(2):
-            press("ArrowRight")
-        page.wait_for_selector("text=Download table")
-        tab_to(page, "section.card button")
-        press("Tab")
-        press("Tab")
-        with page.expect_download() as saved:
-            press("Enter")
-        saved.value.save_as(tmp_path / "table.csv")
-    with open(tmp_path / "table.csv", encoding="utf-8", newline="") as file:
-        assert sum(line["label"] == "bow" for line in csv.DictReader(file)) == len(rows)
