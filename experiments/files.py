@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(os.environ.get("HALP_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "data"
@@ -18,3 +22,12 @@ def save_results(name: str, data: object, page: str = "") -> None:
     )
     if page:
         (RESULTS / f"{name}.md").write_text(page, encoding="utf-8")
+
+
+def kept_arrays(path: Path, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """Arrays of a file, made once: how a stopped command resumes."""
+    path = path.with_name(path.name.replace(" ", "_"))
+    if not path.exists():
+        np.savez_compressed(path, **make())
+    with np.load(path, allow_pickle=False) as found:
+        return dict(found)

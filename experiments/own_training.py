@@ -1,11 +1,12 @@
 """`python -m experiments.own_training [--ntu RAW]`: `halp-base` frozen, and trained further on clips of the
 user.
 
-Training parts of the four Kinect sets of `experiments.training_pays` and, with RAW (a folder of NTU-60 files),
-250 to 6,667 clips of NTU-10 x-sub. The recipe `own` starts from `halp-base`, by MoCo and by MoCo with HaLP,
-paired by seed. kNN (k = 1), one labelled clip per class (ridge on unit vectors, 20 draws for each seed), ridge
-with all labels; standardised on the training clips. Intervals are hierarchical over seeds, draws and test
-people. A stopped command resumes: what was measured is kept in `--out`. Writes `results/own_training.json`.
+Training parts of the four Kinect sets of `experiments.training_pays`, the clips of `halp demo` (people kept
+apart) and, with RAW (a folder of NTU-60 files), 250 to 6,667 clips of NTU-10 x-sub. The recipe `own` starts
+from `halp-base`, by MoCo and by MoCo with HaLP, paired by seed. kNN (k = 1), one labelled clip per class
+(ridge on unit vectors, 20 draws for each seed), ridge with all labels; standardised on the training clips.
+Intervals are hierarchical over seeds, draws and test people. A stopped command resumes: what was measured is
+kept in `--out`. Writes `results/own_training.json`.
 """
 
 from __future__ import annotations
@@ -23,25 +24,49 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from experiments.few_labels import PlainProbe
-from experiments.files import save_results
+from experiments.files import kept_arrays, save_results
 from experiments.training_pays import Task, open_stores, open_tasks
 from experiments.transfer import LAYOUTS
+from halp.data.normalise import normalise
 from halp.data.splits import Split
+from halp.data.store import Store, open_store
+from halp.data.store_writer import StoreWriter
+from halp.data.synthetic import ACTIONS, synthetic_clips, synthetic_splits
 from halp.evaluation.analysis.hierarchical import hierarchical_interval
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import versions
 from halp.features.embed import embed
 from halp.features.loading import load_encoder
+from halp.skeleton import KINECT_V2, get_topology, map_joints
 from halp.tasks.heads import unit
 from halp.training import load_recipe, pretrain
 
 Array = npt.NDArray[Any]
-SETS = {"utkinect": 10, "msr-action3d": 10, "utd-mhad": 3, "nw-ucla": 3}  # seeds
+SETS = {"utkinect": 10, "msr-action3d": 10, "utd-mhad": 10, "nw-ucla": 10, "demo": 10}  # seeds
 CURVE = {250: 3, 1000: 3, 4000: 1, 6667: 1}
 TERMS = {"MoCo": '["infonce"]', "HaLP": '["infonce", "halp"]'}
 MEASURES, DRAWS = ("knn", "1 label", "ridge"), 20
 FROZEN = "frozen"
+
+
+def demo_store(path: Path) -> Store:
+    """The clips of `halp demo`, as `halp-base` wants them."""
+    if not (path / "store.json").exists():
+        topology, steps = get_topology("body-16"), LAYOUTS["body-16"][1]
+        with StoreWriter(
+            path,
+            topology,
+            persons=1,
+            class_names=ACTIONS,
+            splits=synthetic_splits(),
+            normalisation=steps,
+            origin={"generator": "synthetic", "count": 1440},
+        ) as writer:
+            for clip in synthetic_clips(1440):
+                clip.frames = normalise(map_joints(clip.frames[:, :1], KINECT_V2, topology), topology, steps)
+                writer.add(clip)
+    return open_store(path)
 
 
 def right(vectors: Array, task: Task, train: Array, test: Array, seed: int) -> dict[str, Array]:
@@ -64,17 +89,19 @@ def right(vectors: Array, task: Task, train: Array, test: Array, seed: int) -> d
 def measured(task: Task, store: Any, train: Array, test: Array, method: str, seed: int, out: Path) -> Any:
     """`right` of an encoder, from its file where it was measured before."""
     path = out / f"{task.name}-{len(train)}-{method}-{seed}.npz".replace(" ", "_")
-    if not path.exists():
+
+    def make() -> dict[str, Array]:
         encoder = load_encoder("halp-base")
         if method != FROZEN:
             store.splits["own"] = Split("own", "name", tuple(np.asarray(store.names)[train].tolist()))
             recipe = load_recipe("own", ["split=own", f"terms={TERMS[method]}", f"seed={seed}"])
             encoder = pretrain(recipe, store, path.with_suffix(""), init="halp-base").encoder()
         encoder.persons = 1
-        np.savez_compressed(path, **right(embed(encoder, store, progress=False), task, train, test, seed))
+        found = right(embed(encoder, store, progress=False), task, train, test, seed)
         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-    with np.load(path, allow_pickle=False) as kept:
-        return dict(kept)
+        return found
+
+    return kept_arrays(path, make)
 
 
 def compared(task: Task, store: Any, train: Array, test: Array, seeds: int, out: Path) -> dict[str, Any]:
@@ -103,12 +130,16 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ntu", type=Path, help="folder of NTU-60 files")
     parser.add_argument("--out", type=Path, default=Path("runs/own-training"))
+    parser.add_argument("--seeds", type=int, default=10, help="at most so many of each set")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
     LAYOUTS["body-16"] = ("body-16", tuple(load_encoder("halp-base").normalisation))  # gaps filled
     stores = open_stores(options.out, options.ntu)
     tasks = {task.name: task for task in open_tasks(stores, False)}
+    stores["demo"] = demo = demo_store(options.out / "demo-store")
+    labels, people = (np.asarray(column) for column in (demo.labels, demo.subjects))
+    tasks["demo"] = Task("demo", "demo", labels, people, [demo.split("xsub")])
     plan = [(name, None, seeds) for name, seeds in SETS.items()]
     plan += [("ntu-10 xsub", clips, seeds) for clips, seeds in CURVE.items()] if options.ntu else []
     command = f"python -m experiments.own_training{' --ntu RAW' if options.ntu else ''}"
@@ -117,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
         task, (train, test) = tasks[name], tasks[name].parts[0]
         train = np.sort(np.random.default_rng(0).permutation(train)[:clips])
         with threadpool_limits(1):
-            row = compared(task, stores[task.store], train, test, seeds, options.out)
+            row = compared(task, stores[task.store], train, test, min(seeds, options.seeds), options.out)
         found[f"{name}, {len(train)} clips"] = row
         print(name, row, flush=True)
         save_results(

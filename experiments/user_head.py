@@ -6,7 +6,7 @@ length); InfoNCE at 0.2 against the batch; 200 steps of AdamW, through 512 princ
 First folds of the training parts of the four Kinect sets, three seeds, 20 label draws. **Criterion, fixed
 before the run**: with one label per class the head is 1 point above `plain` *and* above the closed-form metric
 of the same neighbours in the mean of the sets, beyond the hierarchical interval; otherwise it is dropped.
-Writes `results/user_head.json`.
+Writes `results/user_head.json`; a stopped command resumes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from experiments.few_labels import PlainProbe
-from experiments.files import save_results
-from experiments.training_pays import open_stores, open_tasks
+from experiments.files import kept_arrays, save_results
+from experiments.training_pays import Task, open_stores, open_tasks
 from halp.augment.pool import ClipPool
 from halp.evaluation.analysis.hierarchical import hierarchical_interval, interval, resampled_means
 from halp.evaluation.results import versions
@@ -107,6 +108,20 @@ def right(vectors: Array, labels: Array, pool: Array, test: Array, seed: int) ->
     return found
 
 
+def answers(encoder: Any, store: Any, task: Task, seed: int, out: Path) -> dict[str, Array]:
+    """Which held-out clips are right, by method and measure."""
+
+    def encoded() -> dict[str, Array]:
+        return {"vectors": embed(encoder, store, progress=False), "views": crops(encoder, store, 0)}
+
+    both, (pool, test) = kept_arrays(out / f"{task.name}-vectors.npz", encoded), task.parts[0]
+    return {
+        f"{method}: {name}": values
+        for method, mapped in variants(both["vectors"], both["views"], pool, seed).items()
+        for name, values in right(mapped, task.labels, pool, test, seed).items()
+    }
+
+
 def main(arguments: Sequence[str]) -> int:
     """Train, measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -118,13 +133,13 @@ def main(arguments: Sequence[str]) -> int:
     accuracy: dict[str, Any] = {}
     gaps: dict[str, Any] = {}
     for number, task in enumerate(open_tasks(stores, True)):
-        store, (pool, test) = stores[task.store], task.parts[0]
-        vectors, views = embed(encoder, store, progress=False), crops(encoder, store, 0)
+        store, test = stores[task.store], task.parts[0][1]
         cells: dict[str, dict[str, list[Array]]] = {}
         for seed in range(SEEDS):
-            for method, mapped in variants(vectors, views, pool, seed).items():
-                for name, values in right(mapped, task.labels, pool, test, seed).items():
-                    cells.setdefault(method, {}).setdefault(name, []).append(values)
+            make = partial(answers, encoder, store, task, seed, options.out)
+            for key, values in kept_arrays(options.out / f"{task.name}-{seed}.npz", make).items():
+                method, _, name = key.partition(": ")
+                cells.setdefault(method, {}).setdefault(name, []).append(values)
         people = np.asarray(store.subjects)[test]
         for method, row in cells.items():
             for name, values in row.items():
