@@ -28,6 +28,6 @@ def kept_arrays(path: Path, make: Callable[[], Mapping[str, Any]]) -> dict[str, 
     """Arrays of a file, made once: how a stopped command resumes."""
     path = path.with_name(path.name.replace(" ", "_"))
     if not path.exists():
-        np.savez_compressed(path, **make())
+        np.savez(path, **make())
     with np.load(path, allow_pickle=False) as found:
         return dict(found)

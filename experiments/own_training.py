@@ -38,6 +38,7 @@ from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, gro
 from halp.evaluation.results import versions
 from halp.features.embed import embed
 from halp.features.loading import load_encoder
+from halp.features.opening import open_source
 from halp.skeleton import KINECT_V2, get_topology, map_joints
 from halp.tasks.heads import unit
 from halp.training import load_recipe, pretrain
@@ -86,20 +87,32 @@ def right(vectors: Array, task: Task, train: Array, test: Array, seed: int) -> d
     return {"knn": near[None], "1 label": np.stack(one), "ridge": ridge[None]}
 
 
+def encoded(encoder: Any, store: Store, rows: Array) -> Array:
+    """Vectors of some clips of a store in their places; the others are zero."""
+    encoder.persons = 1
+    vectors = embed(encoder, open_source(store).select(rows), progress=False)
+    found = np.zeros((len(store), vectors.shape[1]), np.float32)
+    found[rows] = vectors
+    return found
+
+
 def measured(task: Task, store: Any, train: Array, test: Array, method: str, seed: int, out: Path) -> Any:
     """`right` of an encoder, from its file where it was measured before."""
-    path = out / f"{task.name}-{len(train)}-{method}-{seed}.npz".replace(" ", "_")
+    path, rows = out / f"{task.name}-{len(train)}-{method}-{seed}.npz", np.sort(np.r_[train, test])
+
+    def frozen() -> dict[str, Array]:
+        return {"vectors": encoded(load_encoder("halp-base"), store, rows)}
 
     def make() -> dict[str, Array]:
-        encoder = load_encoder("halp-base")
-        if method != FROZEN:
+        if method == FROZEN:  # seeds draw labels only
+            vectors = kept_arrays(out / f"{task.name}-{len(train)}-{FROZEN}.npz", frozen)["vectors"]
+        else:
             store.splits["own"] = Split("own", "name", tuple(np.asarray(store.names)[train].tolist()))
             recipe = load_recipe("own", ["split=own", f"terms={TERMS[method]}", f"seed={seed}"])
-            encoder = pretrain(recipe, store, path.with_suffix(""), init="halp-base").encoder()
-        encoder.persons = 1
-        found = right(embed(encoder, store, progress=False), task, train, test, seed)
-        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-        return found
+            run = pretrain(recipe, store, path.with_suffix(""), init="halp-base", progress=False)
+            vectors = encoded(run.encoder(), store, rows)
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+        return right(vectors, task, train, test, seed)
 
     return kept_arrays(path, make)
 
