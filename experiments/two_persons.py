@@ -4,7 +4,8 @@ No set of interactions is at hand, so clips of two people are put together: 40 p
 each, from the first folds of the training parts of UTD-MHAD and MSR-Action3D, five draws. `halp-base` encodes
 persons alone and takes the larger of two numbers; compared are the mean, the maximum and the minimum (or the
 mean) beside each other, and the mean beside the difference, each before the invariance. kNN (k = 1), one label
-per pair (20 draws), ridge with all labels. Writes `results/two_persons.json`.
+per pair (20 draws), ridge with all labels. Writes `results/two_persons.json`; a stopped command
+resumes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,8 @@ import numpy.typing as npt
 import torch
 
 from experiments.few_labels import PlainProbe
-from experiments.files import save_results
-from experiments.training_pays import open_stores, open_tasks
+from experiments.files import kept_arrays, save_results
+from experiments.training_pays import Task, open_stores, open_tasks
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import versions
 from halp.features.embed import embed
@@ -82,6 +84,23 @@ def measure(own: Array, mine: Array, other: Array, wanted: Array) -> dict[str, f
     return {name: 100 * float(value) for name, value in zip(MEASURES, (knn, np.mean(one), ridge))}
 
 
+def one_draw(
+    task: Task, encoder: Any, store: Any, ways: dict[str, Join], seed: int, out: Path
+) -> dict[str, float]:
+    """Accuracies by way and measure, of one draw of pairs."""
+    path, (train, test) = out / f"{task.name}-vectors.npz", task.parts[0]
+    vectors = kept_arrays(path, lambda: {"all": embed(encoder, store, progress=False)})["all"]
+    classes, draw = np.intersect1d(task.labels[train], task.labels[test]), np.random.default_rng(seed)
+    every = np.transpose(np.triu_indices(len(classes), 1))
+    pairs = classes[every[draw.permutation(len(every))[:PAIRS]]]
+    sides = [together(task.labels, part, pairs, draw) for part in (train, test)]
+    found = {}
+    for name, join in ways.items():
+        (own, mine), (other, wanted) = [(join(vectors[a], vectors[b]), y) for a, b, y in sides]
+        found |= {f"{name}: {key}": value for key, value in measure(own, mine, other, wanted).items()}
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """Encode, join, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -95,18 +114,12 @@ def main(arguments: Sequence[str]) -> int:
     for task in open_tasks(stores, True):
         if task.name not in SETS:
             continue
-        vectors, (train, test) = embed(encoder, stores[task.store], progress=False), task.parts[0]
-        classes = np.intersect1d(task.labels[train], task.labels[test])
-        every = np.transpose(np.triu_indices(len(classes), 1))
         for seed in range(SEEDS):
-            draw = np.random.default_rng(seed)
-            pairs = classes[every[draw.permutation(len(every))[:PAIRS]]]
-            sides = [together(task.labels, part, pairs, draw) for part in (train, test)]
-            for name, join in ways.items():
-                (own, mine), (other, wanted) = [(join(vectors[a], vectors[b]), y) for a, b, y in sides]
-                for measured, value in measure(own, mine, other, wanted).items():
-                    place = found.setdefault(name, {}).setdefault(measured, {})
-                    place.setdefault(task.name, []).append(round(value, 2))
+            make = partial(one_draw, task, encoder, stores[task.store], ways, seed, options.out)
+            for key, value in kept_arrays(options.out / f"{task.name}-{seed}.npz", make).items():
+                name, _, measured = key.partition(": ")
+                place = found.setdefault(name, {}).setdefault(measured, {})
+                place.setdefault(task.name, []).append(round(float(value), 2))
         print(
             task.name,
             {n: {m: np.mean(v[task.name]) for m, v in row.items()} for n, row in found.items()},
