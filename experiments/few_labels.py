@@ -262,9 +262,9 @@ def main(arguments: Sequence[str]) -> int:
     accuracy: dict[str, Any] = {}
     for row, cells in ((row, found[row]) for row in ROWS):
         for shots in SHOTS:
-            values = {name: round(100 * float(cells[name][str(shots)].mean()), 2) for name in names}
+            values = {name: round(100 * float(cells[name][str(shots)].mean()), 4) for name in names}
             accuracy.setdefault(", ".join(row), {})[str(shots)] = values | {
-                "mean": round(float(np.mean(list(values.values()))), 2)
+                "mean": round(float(np.mean(list(values.values()))), 4)
             }
     gaps = {
         f"{', '.join(a)} − {', '.join(b)}": {str(shots): gap(found, people, a, b, shots) for shots in SHOTS}

@@ -129,7 +129,7 @@ def compared(task: Task, store: Any, train: Array, test: Array, seeds: int, out:
         for method, rows in cells.items()
     }
     for method, row in values.items():
-        found[method] = {name: round(float(value.mean()), 2) for name, value in row.items()}
+        found[method] = {name: round(float(value.mean()), 4) for name, value in row.items()}
     for first, second in (("MoCo", FROZEN), ("HaLP", FROZEN), ("HaLP", "MoCo")):
         found[f"{first} − {second}"] = {
             name: hierarchical_interval(values[first][name] - values[second][name], people).to_json()

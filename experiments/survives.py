@@ -135,7 +135,7 @@ def accuracy(encoder: Any, gallery: Array, queries: Array, labels: Array, wanted
     """kNN, k = 1, cosine, features standardised on the gallery."""
     mean, scale = gallery.mean(0), column_scale(gallery, isinstance(encoder, RawCoordinates))
     guess = knn_predict((gallery - mean) / scale, labels, (queries - mean) / scale)
-    return round(100 * float((guess == wanted).mean()), 2)
+    return round(100 * float((guess == wanted).mean()), 4)
 
 
 def survived(encoder: Any, frames: Sequence[Array], task: Any, flat: bool) -> dict[str, float]:
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str]) -> int:
                     found.setdefault(method, {}).setdefault(label, {})[name] = score
                 console.print(name, method, row)
     mean = {
-        method: {label: round(float(np.mean(list(row.values()))), 2) for label, row in rows.items()}
+        method: {label: round(float(np.mean(list(row.values()))), 4) for label, row in rows.items()}
         for method, rows in found.items()
     }
     command = f"python -m experiments.survives{' --training' * options.training}"

@@ -335,7 +335,7 @@ def main(arguments: Sequence[str]) -> int:
     names = [task.name for task in tasks]
     table = {
         method: {
-            task: {name: round(100 * float(row[name].mean()), 2) for name in MEASURES}
+            task: {name: round(100 * float(row[name].mean()), 4) for name in MEASURES}
             for task, row in sets.items()
         }
         for method, sets in found.items()
@@ -343,7 +343,7 @@ def main(arguments: Sequence[str]) -> int:
     for row in table.values():
         if len(row) == len(names):
             row["mean"] = {
-                name: round(float(np.mean([row[task][name] for task in names])), 2) for name in MEASURES
+                name: round(float(np.mean([row[task][name] for task in names])), 4) for name in MEASURES
             }
     if options.validate:
         print(json.dumps(table, indent=1))
@@ -352,7 +352,7 @@ def main(arguments: Sequence[str]) -> int:
         method: {
             task: {
                 name: [
-                    round(v, 2)
+                    round(v, 4)
                     for v in bootstrap_interval(found[method][task][name] - found[TWIN][task][name])
                 ]
                 for name in MEASURES

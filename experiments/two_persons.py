@@ -119,7 +119,7 @@ def main(arguments: Sequence[str]) -> int:
             for key, value in kept_arrays(options.out / f"{task.name}-{seed}.npz", make).items():
                 name, _, measured = key.partition(": ")
                 place = found.setdefault(name, {}).setdefault(measured, {})
-                place.setdefault(task.name, []).append(round(float(value), 2))
+                place.setdefault(task.name, []).append(round(float(value), 4))
         print(
             task.name,
             {n: {m: np.mean(v[task.name]) for m, v in row.items()} for n, row in found.items()},

@@ -144,7 +144,7 @@ def main(arguments: Sequence[str]) -> int:
         for method, row in cells.items():
             for name, values in row.items():
                 mine = 100.0 * np.stack(values)
-                accuracy.setdefault(method, {}).setdefault(name, {})[task.name] = round(float(mine.mean()), 2)
+                accuracy.setdefault(method, {}).setdefault(name, {})[task.name] = round(float(mine.mean()), 4)
                 for other in ("plain", "metric") if method.startswith("head") else ():
                     gap = mine - 100.0 * np.stack(cells[other][name])
                     place = gaps.setdefault(f"{method} − {other}", {}).setdefault(name, {})
