@@ -59,6 +59,7 @@ FAULTS = (
 CARD_TEXT = """# {name}
 
 A frozen encoder of human movement in pictures: key points of a clip in, {features} numbers out, wherever the camera stood.
+Its network was trained by lifting, not by HaLP; most of its gain over random weights is a closed form (`docs/appendix/views.md`).
 `halp.load_encoder("{name}")`, no network.
 
 - **Architecture**: `lifted`. A network of dilated convolutions over time ({parameters:,} parameters) says how deep the joints
