@@ -1,7 +1,7 @@
 """`python -m experiments.two_persons`: how the features of two persons are joined.
 
 No set of interactions is at hand, so clips of two people are put together: 40 pairs of actions, eight times
-each, from the first folds of the training parts of UTD-MHAD and MSR-Action3D, five draws. `halp-base` encodes
+each, from the first folds of the training parts of UTD-MHAD and MSR-Action3D, three draws. `halp-base` encodes
 persons alone and takes the larger of two numbers; compared are the mean, the maximum and the minimum (or the
 mean) beside each other, and the mean beside the difference, each before the invariance. kNN (k = 1), one label
 per pair (20 draws), ridge with all labels. Writes `results/two_persons.json`; a stopped command
@@ -31,7 +31,7 @@ from halp.features.loading import load_encoder
 
 Array = npt.NDArray[Any]
 Join = Callable[[Array, Array], Array]
-SETS, PAIRS, TIMES, SEEDS, DRAWS = ("utd-mhad", "msr-action3d"), 40, 8, 5, 20
+SETS, PAIRS, TIMES, SEEDS, DRAWS = ("utd-mhad", "msr-action3d"), 40, 8, 3, 20
 MEASURES = ("knn", "1 label", "ridge")
 
 

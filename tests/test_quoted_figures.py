@@ -1,0 +1,119 @@
+"""Figures that pages quote are those of the result files, rounded once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+KINECT = ("nw-ucla", "utd-mhad", "msr-action3d", "utkinect")
+NTU = ("ntu-10 xsub", "ntu-10 xview")
+
+
+def results(name: str) -> Any:
+    return json.loads((ROOT / "experiments" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def rows(page: str, heading: str = "") -> Iterator[list[str]]:
+    """Cells of the table rows of a page, or of one of its sections, without bold marks."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if heading:
+        text = re.split(r"\n## ", text.partition(f"## {heading}\n")[2])[0]
+    for line in text.splitlines():
+        if line.startswith("| ") and set(line) - set("|-: "):
+            yield [cell.strip().replace("*", "") for cell in line.strip("|").split(" | ")]
+
+
+def shown(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def difference(values: list[float]) -> str:
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*values).replace("-", "−")
+
+
+def few_label_files() -> tuple[Any, Any]:
+    return results("few_labels"), results("few_labels_ntu10")
+
+
+def measured(kind: str, row: str, shots: str, column: str) -> Any:
+    """A cell of the few-label files: of the present code where it measured the row, else of the older one."""
+    older, newer = few_label_files()
+    found = newer if row in newer[kind] else older
+    name = {"accuracy": "mean of four", "differences": "mean of four"}[kind] if column == "mean" else column
+    cells = found[kind][row][shots]
+    return cells.get(name, cells.get("mean") if column == "mean" else None)
+
+
+WORDS = {
+    "halp-base, adapted − plain": "halp-base, adapted − halp-base, plain",
+    "twin, adapted − plain": "untrained twin, adapted − untrained twin, plain",
+    "halp-base − untrained twin": "halp-base, plain − untrained twin, plain",
+    "halp-base − MiniRocket": "halp-base, plain − MiniRocket, plain",
+    "halp-base − raw": "halp-base, plain − raw coordinates, plain",
+}
+
+
+def quoted_few_labels() -> Iterator[tuple[str, str, str, str]]:
+    """Row, labels per class, column and cell of the page on few labels."""
+    page = "docs/appendix/few-labels.md"
+    for label, *cells in rows(page, "One label per class"):
+        for column, cell in zip((*KINECT, "mean", *NTU), cells):
+            yield label, "1", column, cell
+    for label, shots, *cells in rows(page, "3, 5 and 10 labels per class"):
+        for column, cell in zip(("mean", *NTU), cells):
+            yield label, shots, column, cell
+
+
+def test_page_on_few_labels_quotes_its_files() -> None:
+    checked = 0
+    for label, shots, column, cell in quoted_few_labels():
+        if not label or cell == "–" or not cell.endswith((*"0123456789", ")")):
+            continue  # the header, and what was not measured
+        kind = "differences" if label in WORDS else "accuracy"
+        value = measured(kind, WORDS.get(label, label), shots, column)
+        assert cell == (difference(value) if kind == "differences" else shown(value)), (label, shots, column)
+        checked += 1
+    assert checked >= 119
+
+
+def test_page_on_robustness_quotes_its_file() -> None:
+    mean = results("survives")["mean"]
+    found = list(rows("docs/appendix/robustness.md"))
+    methods, quoted = found[0][1:], {row[0]: row[1:] for row in found[1:] if row[0] in mean["halp-base"]}
+    assert set(quoted) == set(mean["halp-base"])
+    assert methods == list(mean)
+    for damage, cells in quoted.items():
+        assert cells == [shown(mean[method][damage]) for method in methods], damage
+
+
+def test_readme_quotes_the_transfer_file() -> None:
+    found = results("transfer")["methods"]
+    names = {
+        "raw coordinates, one scale": "raw coordinates",
+        "MiniRocket, fitted to each set": "MiniRocket",
+        "the architecture of `halp-base`, untrained": "halp-base without training",
+        "`halp-base`": "halp-base",
+    }
+    quoted = {row[0]: row[1:] for row in rows("README.md") if row[0] in names and len(row) == 5}
+    assert set(quoted) == set(names)
+    for label, cells in quoted.items():
+        for name, cell in zip(KINECT, cells):
+            ridge = found[names[label]][name]["ridge"]
+            spread = "" if ridge["std"] is None else f" ± {shown(ridge['std'])}"
+            assert cell in (shown(ridge["mean"]) + spread, shown(ridge["mean"])), (label, name)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/when-halp-helps.md", "docs/results.md"])
+def test_pages_quote_the_registered_endpoint(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    for base, found in results("endpoint")["endpoint"].items():
+        mean, low, high = found["97.5 % interval"]
+        exact = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
+        short = (f"{mean:.1f}", f"{low:+.1f} to {high:+.1f}")
+        assert exact in text or all(part in text for part in short), base
