@@ -29,7 +29,8 @@ from experiments.training_pays import Task, open_stores, open_tasks
 from halp.augment.pool import ClipPool
 from halp.evaluation.analysis.hierarchical import hierarchical_interval, interval, resampled_means
 from halp.evaluation.results import versions
-from halp.features.embed import embed, encode_crops
+from halp.features.embed import embed
+from halp.features.encode import encode_crops
 from halp.features.loading import load_encoder
 from halp.tasks.adapt import fit_metric, mutual_neighbours
 from halp.tasks.heads import column_scale, unit

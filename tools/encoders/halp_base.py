@@ -51,7 +51,8 @@ INVARIANT, FLOOR, VIEWS = (
 CARD_TEXT = """# {name}
 
 A frozen encoder of human movement: joints of a clip in, {features} numbers out. It was trained by MoCo, not by HaLP, and what it
-gains over the same encoder untrained is mostly a closed form (`docs/appendix/training-pays.md`). `halp.load_encoder("{name}")`, no network.
+gains over the same encoder untrained is mostly a closed form (`docs/appendix/training-pays.md`).
+`halp.load_encoder("{name}")`, no network.
 
 - **Architecture**: `kernel-fusion`: joints, bones and motion of 16 joints read together by a bidirectional GRU ({layers} layers
   of 2 × {hidden} units, maximum over the thirds of a clip, of every layer), and beside it how often and by how much fixed
