@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import halp
+from halp.cli.present import present
 from halp.core.errors import InputError
 from halp.tasks.deviation import PersonWindows, deviation, make_reference, resampled_poses, warnings_about
+from halp.tasks.measure_deviation import Deviations
 
 
 def people(count: int, seed: int, *, odd: float = 0.0, name: str = "p", windows: int = 8) -> PersonWindows:
@@ -94,6 +96,15 @@ def test_a_movement_of_another_kind_is_unlike_the_whole_reference() -> None:
     spread = same[0]["reference"]
     assert spread == {k: pytest.approx(v) for k, v in reference.spread.items()}
     assert spread["lowest"] < spread["median"] < spread["highest"] < min(row["score"] for row in other)
+
+
+def test_the_table_has_the_interval_beside_the_percentile_and_no_nested_values() -> None:
+    rows = deviation(make_reference(people(12, 3)), people(1, 5, name="q"))
+    (table,) = present(Deviations(rows, "q")).tables
+    cells = {str(column.header): list(column.cells) for column in table.columns}
+    (low, high), (row,) = rows[0]["percentile_interval"], rows
+    assert cells["percentile"] == [f"{row['percentile']:.1f} [{low:.1f}, {high:.1f}]"]
+    assert not [cell for column in cells.values() for cell in column if "{" in cell or "': " in cell]
 
 
 def test_warnings_name_other_kinds_and_answers_that_depend_on_the_window() -> None:

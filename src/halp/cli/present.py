@@ -295,8 +295,11 @@ def _motifs(answer: Any) -> Shown:
 
 
 def _deviations(answer: Any) -> Shown:
+    from halp.tasks.intervals import intervals_beside
+
+    hidden = ("joints", "moments", "reference", "other_windows", "no_interval")
     flat = [
-        {k: v for k, v in row.items() if k not in ("joints", "moments", "reference", "other_windows")}
+        intervals_beside({k: v for k, v in row.items() if k not in hidden}, digits=1)
         | {f"percentile, {o['window']:g} s windows": o["percentile"] for o in row.get("other_windows", ())}
         | {"unlike": "unlike the reference" if row["unlike"] else ""}
         | {"joints": ", ".join(joint["joint"] for joint in row["joints"][:3])}
