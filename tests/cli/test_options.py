@@ -198,7 +198,7 @@ def asked(arguments: list[str], calls: list[str]) -> list[str]:
         if stopped.code == 2:
             pytest.fail(f"refused: {' '.join(arguments)}")
     except Exception as error:
-        calls.append(repr(error))
+        calls.append(rendered(error))
     return list(calls)
 
 

@@ -59,6 +59,7 @@ def test_values_of_a_column_are_held_out_by_number_or_by_name(tmp_path: Path) ->
 def test_stratified_folds_give_every_class_its_share(tmp_path: Path) -> None:
     store = anonymous(tmp_path / "store")
     made = make_splits(store.path, "stratified", folds=3)
+    assert len(made) == 3
     for _, test in parts_of(open_store(store.path), [rule.name for rule in made]):
         assert sorted(store.labels[list(test)]) == [0, 0, 1, 1]
 

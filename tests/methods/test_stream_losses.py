@@ -278,7 +278,7 @@ def test_group_means_equal_the_karcher_mean_of_each_group() -> None:
     share = torch.zeros(2, 30, dtype=torch.float64)
     share[0, :10], share[1, 10:] = 1 / 10, 1 / 20
     means = group_means(points, share, iterations=100, tolerance=1e-10)
-    for mean, group in zip(means, (points[:10], points[10:])):
+    for mean, group in zip(means, (points[:10], points[10:]), strict=True):
         assert torch.allclose(mean, karcher_mean(group, iterations=100, tolerance=1e-10), atol=1e-8)
 
 

@@ -46,7 +46,7 @@ def test_points_of_a_line_lie_where_its_axes_say() -> None:
     x0, x1, left, right, y0, y1, bottom, top = plot(root)
     assert (x0, x1, y0, y1) == (0, 10, 0, 4)
     expected = [(left, 0.25), ((left + right) / 2, 0.75), (right, 0.5)]
-    for (cx, cy), (px, share) in zip(circles(root), expected):
+    for (cx, cy), (px, share) in zip(circles(root), expected, strict=True):
         assert cx == pytest.approx(px, abs=0.02)
         assert cy == pytest.approx(bottom + share * (top - bottom), abs=0.02)
 

@@ -39,6 +39,7 @@ def test_every_clip_is_in_the_player_under_its_name(tmp_path: Path) -> None:
     assert [row[0]["title"].split(": ")[1] for row in data["rows"]] == store.names.tolist()
     assert data["rows"][0][0]["role"] == "3 frames"
     assert "All clips" in text
+    assert "Clips by subject" in text
 
 
 def test_the_page_stays_within_its_budget(tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ def test_strengths_fitted_one_after_the_other_are_those_fitted_alone(rows: int) 
     vectors = (rng.normal(size=(4, 90))[labels] + 2 * rng.normal(size=(rows, 90))).astype(np.float32)
     tried = candidates("linear")
     together = fit_heads(tried, vectors, labels, 4)
-    for candidate, head in zip(tried, together):
+    for candidate, head in zip(tried, together, strict=True):
         alone = fit_head(candidate, vectors, labels, 4, standard=True)
         reference = LogisticRegression(C=candidate.setting, max_iter=5000, tol=1e-8, class_weight="balanced")
         reference.fit(vectors.astype(np.float64) / np.sqrt(90), labels)

@@ -79,6 +79,7 @@ def test_segments_become_a_page_of_statistics_and_files_of_boris_and_elan(
     main(["stats", str(segments), "--recordings", str(folder), "--bins", "5", "--html", str(page), "--json"])
     answer = json.loads(capsys.readouterr().out)
     assert {row["recording"] for row in answer["recordings"]} == {f"visit-{n}" for n in range(6)}
+    assert [row["recording"] for row in answer["observed"]] == [f"visit-{n}" for n in range(6)]
     assert all(1.0 < row["nobody"] < 3.0 for row in answer["observed"])
     for row in answer["observed"]:  # groups cover the time in which somebody is there
         shares = [r["share"] for r in answer["recordings"] if r["recording"] == row["recording"]]

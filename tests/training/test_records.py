@@ -31,7 +31,9 @@ def test_metrics_tell_gradient_norm_and_timing_tells_throughput_and_memory(
     watched = {"similarity_key_query", "similarity_key_queue", "embedding_std", "contrast_accuracy"}
     hallucinated = {"kept", "prototypes_used", "similarity_positive_query", "similarity_positive_queue"}
     assert {f"joint/{name}" for name in watched | hallucinated} <= set(lines[-1])
-    for line in run.metrics("timing.jsonl"):
+    timed = run.metrics("timing.jsonl")
+    assert timed
+    for line in timed:
         assert line["clips_per_second"] > 0
         assert line["peak_memory"] > 1 << 20
 

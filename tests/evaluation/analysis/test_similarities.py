@@ -45,6 +45,7 @@ def test_kept_positives_rank_the_keys_closest_prototype_first_and_dropped_ones_d
     series = prototype_similarities(run, store)
     key = series["key"][1]
     assert key == sorted(key, reverse=True)
+    assert {"kept positive 1", "dropped positive"} <= set(series)
     for name, (ranks, values) in series.items():
         assert ranks == list(range(1, len(key) + 1))
         if name.startswith("kept"):
