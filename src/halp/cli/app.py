@@ -100,7 +100,10 @@ def described(function: Callable[..., None]) -> Callable[..., None]:
     """Hide uninformative defaults from the help."""
     for owner in (function, *_option_classes(function)):
         hints = get_type_hints(owner, include_extras=True)
-        owner.__annotations__ = {name: Annotated[hint, _QUIET] for name, hint in hints.items()}
+        owner.__annotations__ = {
+            name: hint if _QUIET in getattr(hint, "__metadata__", ()) else Annotated[hint, _QUIET]
+            for name, hint in hints.items()
+        }
     return function
 
 
