@@ -1,9 +1,9 @@
 """Scale: what a file more, a dead worker, a long recording and a million vectors cost; ratios within one run.
 
-Times are CPU seconds. `HALP_BENCH_FILES` (1,000), `HALP_BENCH_VECTORS` (1,000,000), `HALP_BENCH_HOURS` (10),
-`HALP_BENCH_CLIPS` and `HALP_BENCH_EMBED` (1,000,000 of a store that is opened, and embedded) say how large,
-`HALP_BENCH_GIB` (8) how much memory the index may hold, `HALP_BENCH_STORES` where stores are kept, and
-`HALP_BENCH_ONLY` which groups of rows (adding, killed, workers, memory, index, growth) are measured.
+Times are CPU seconds. `HALP_BENCH_FILES` (1,000), `HALP_BENCH_VECTORS` (1,000,000), `HALP_BENCH_HOURS` (10) and
+`HALP_BENCH_CLIPS` (1,000,000 of a store) say how large, `HALP_BENCH_GIB` (8) how much memory the index may hold,
+`HALP_BENCH_STORES` where stores are kept, and `HALP_BENCH_ONLY` which groups of rows (adding, killed, workers, memory,
+index, growth) are measured.
 """
 
 from __future__ import annotations
@@ -17,32 +17,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import scale_commands
 from benchmarks.harness import Row
-from benchmarks.scale_store import make_store
 from halp.data.ingest.shards import FileHashes
-from halp.data.inspect import inspect
-from halp.data.store import Store, open_store
+from halp.data.store import open_store
 from halp.data.synthetic import synthetic_clips
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
 from halp.features.loading import load_encoder
-from halp.tasks.cluster import group_vectors
-from halp.tasks.find_motifs import sequences
 from halp.tasks.search import search
 
 FILES = int(os.environ.get("HALP_BENCH_FILES", "1000"))
 VECTORS = int(os.environ.get("HALP_BENCH_VECTORS", "1000000"))
 MEMORY = float(os.environ.get("HALP_BENCH_GIB", "8"))
 CLIPS = int(os.environ.get("HALP_BENCH_CLIPS", "1000000"))
-EMBEDDED = int(os.environ.get("HALP_BENCH_EMBED", "1000000"))
 STORES = Path(os.environ["HALP_BENCH_STORES"]) if "HALP_BENCH_STORES" in os.environ else None
 HOURS = int(os.environ.get("HALP_BENCH_HOURS", "10"))
 LAYOUT: dict[str, Any] = {"options": {"topology": "kinect-v2"}, "progress": False}
@@ -61,7 +56,7 @@ def rows() -> list[Row]:
             "workers": lambda: _workers(home, encoder, files),
             "memory": lambda: [_memory(home)],
             "index": lambda: _index(home),
-            "growth": lambda: _growth(home, encoder),
+            "growth": lambda: _growth(home),
         }
         found = []
         for name in os.environ.get("HALP_BENCH_ONLY", ",".join(steps)).split(","):
@@ -163,7 +158,7 @@ def _command_line(process: str) -> bytes:
 
 
 def _workers(home: Path, encoder: PretrainedEncoder, files: Path) -> list[Row]:
-    """Equal to the bit for any number of workers; the speed-up in CPU seconds, which a busy machine does not hide."""
+    """Equal to the bit for any number of workers; the speed-up beyond the start, on the clock and in CPU seconds."""
     found = []
     for workers in (1, 2, 8):
         os.environ["HALP_CACHE"] = str(home / f"cache-{workers}")
@@ -171,19 +166,19 @@ def _workers(home: Path, encoder: PretrainedEncoder, files: Path) -> list[Row]:
     os.environ["HALP_CACHE"] = str(home / "cache")
     differing = sum(other.tobytes() != found[0].tobytes() for other in found[1:])
     few = _files(home / "start", 1024)
-    (alone, _), (start, _) = _used(home, files, 1), _used(home, few, 1)
-    (driver, busiest), (begun, loaded) = _used(home, files, 2), _used(home, few, 2)
-    speed = (alone - start) / max(driver - begun + busiest - loaded, 1e-9)
-    what = "1, 2, 8 workers: tables that differ in a bit"
-    told = f"{driver - begun:.1f} + {busiest - loaded:.1f} s: driver + busier worker"
+    alone, _, one = _used(home, files, 1) - _used(home, few, 1)
+    driver, busiest, two = _used(home, files, 2) - _used(home, few, 2)
+    what, embed = "1, 2, 8 workers: tables that differ in a bit", f"embed {len(found[0]):,} files, 2 workers"
+    told = f"{driver:.1f} + {busiest:.1f} s: driver + busier worker"
     return [
         Row(what, f"{differing}", "", float(differing), 0, at_most=True),
-        Row(f"embed {len(found[0]):,} files, 2 workers", told, f"{alone - start:.1f} s", speed, 1.8),
+        Row(f"{embed}, by the clock", f"{two:.1f} s", f"{one:.1f} s", one / two, 1.8),
+        Row(f"{embed}, CPU seconds", told, f"{alone:.1f} s", alone / max(driver + busiest, 1e-9), 1.8),
     ]
 
 
-def _used(home: Path, files: Path, workers: int) -> tuple[float, float]:
-    """CPU seconds of `halp embed` itself and of the busiest of its workers."""
+def _used(home: Path, files: Path, workers: int) -> Any:
+    """CPU seconds of `halp embed` itself and of the busiest of its workers, and seconds by the clock."""
     cache, out = home / "cache-used", home / "used.npz"
     shutil.rmtree(cache, ignore_errors=True)
     command = ["embed", "halp-base", str(files), str(out), "--workers", str(workers)]
@@ -191,7 +186,7 @@ def _used(home: Path, files: Path, workers: int) -> tuple[float, float]:
         [sys.executable, "-m", "halp", *command, "--option", "topology=kinect-v2"],
         stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, "HALP_CACHE": str(cache)},
     )  # fmt: skip
-    own, of_workers = 0.0, {}
+    own, of_workers, began = 0.0, {}, time.perf_counter()
     while process.poll() is None:
         own = max(own, _processor_time(str(process.pid)))
         for child in _children(process.pid):
@@ -200,7 +195,7 @@ def _used(home: Path, files: Path, workers: int) -> tuple[float, float]:
         time.sleep(0.02)
     if process.returncode:
         raise RuntimeError(f"halp {' '.join(command)} failed")
-    return own, max(of_workers.values(), default=0.0)
+    return np.array([own, max(of_workers.values(), default=0.0), time.perf_counter() - began])
 
 
 def _processor_time(process: str) -> float:
@@ -264,57 +259,23 @@ def index_rows(found: dict[str, Any]) -> list[Row]:
     millions = found["vectors"] / 1e6
     title = f"index of {found['vectors']:,} vectors"
     lists = f"{found['probes']} of {found['lists']} lists"
-    once, again = found["filter_half_first_s"] / 20, found["filter_half_again_s"] / 20
+    once, again = (found[f"filter_half_{which}_s"] / found["queries"] for which in ("first", "again"))
     held = f"peak {found['peak_rss_mb']:.0f} MB with mapped pages, {found['limit_gib']:g} GiB allowed"
     built, disk = found["build_s"] / millions, found["disk_mb"] / millions
+    each, one = 1000 / found["queries"], 1000 * found["filter_1_percent_s"]
     half = "… a filter that half of them pass, recall@10"
     added = f"{found['add_a_shard_s']:.2f} s for 100,000 more"
     return [
         Row(f"{title}: CPU s a million", f"{found['build_s']:.1f} s; {held}", "147 s", built, 15, True),
-        Row(f"{title}: recall@10", lists, f"{found['recall_20']:.3f} on others", found["recall"], 0.99),
+        Row(f"{title}: recall@10", lists, f"{found['recall_queries']:.3f} on others", found["recall"], 0.99),
         Row(f"{title}: MB on disk a million", f"{found['disk_mb']:.0f} MB", "629 MB", disk, 260, True),
         Row(f"{title}: a shard added ÷ built", added, "", found["add_a_shard_s"] / found["build_s"]),
-        Row("… CPU ms a query", "", f"{50 * found['exact_20_s']:.1f} exactly", 50 * found["search_20_s"]),
+        Row("… CPU ms a query", "", f"{each * found['exact_s']:.1f} exactly", each * found["search_s"]),
+        Row("… exact among 1 %, CPU ms", "", f"{1000 * found['filter_0.1_percent_s']:.0f} among 0.1 %", one),
         Row(half, f"{1000 * again:.1f} ms", f"{1000 * once:.0f} ms at first", found["filter_recall"], 0.95),
     ]
 
 
-def _growth(home: Path, encoder: PretrainedEncoder) -> list[Row]:
-    """Exponents of commands over stores, each ten times the one before; embedding goes up to `HALP_BENCH_EMBED`."""
-    taken: dict[str, dict[int, float]] = {}
-    sizes = [size for size in (1_000, 10_000, 100_000, 1_000_000) if size <= CLIPS]
-    for size in sizes:
-        path = STORES / f"s{size}" if STORES else home / f"s{size}"
-        if not path.exists():
-            make_store(path, size)
-            time.sleep(2.5)  # a store that was just written is read whole each time it is opened
-        for what, seconds in _commands(encoder, open_store(path), size <= EMBEDDED):
-            taken.setdefault(what, {})[size] = seconds
-            print(what, size, round(seconds, 3), file=sys.stderr, flush=True)
-    return [_exponent(what, found) for what, found in taken.items() if len(found) > 1]
-
-
-def _commands(encoder: PretrainedEncoder, store: Store, embedded: bool) -> Iterator[tuple[str, float]]:
-    """CPU seconds of what people do with a store."""
-    yield "open", min(_seconds(lambda: open_store(store.path)) for _ in range(3))
-    yield "inspect", _seconds(lambda: inspect(store))
-    if not embedded:
-        return
-    embed = partial(embed_table, encoder, store, compact=True, workers=1, progress=False)
-    yield "embed", _seconds(embed)
-    table, name = embed(), str(store.names[0])
-    yield (
-        "search, warm",
-        min(_seconds(lambda: search(encoder, name, store, progress=False)) for _ in range(3)),
-    )
-    yield "cluster", _seconds(lambda: group_vectors(table.vectors, 6))
-    yield "motifs: sequences", _seconds(lambda: sequences(table))
-
-
-def _exponent(what: str, seconds: dict[int, float]) -> Row:
-    """The largest exponent between two sizes of which the larger takes half a second or more."""
-    sizes = sorted(seconds)
-    pairs = [(few, many) for few, many in pairwise(sizes) if seconds[many] >= 0.5] or [(sizes[0], sizes[-1])]
-    steps = [float(np.log(seconds[many] / seconds[few]) / np.log(many / few)) for few, many in pairs]
-    told = "; ".join(f"{size:,}: {seconds[size]:.2f} s" for size in sizes)
-    return Row(f"{what}: exponent up to {sizes[-1]:,} clips", told, "", max(steps), 1.1, True)
+def _growth(home: Path) -> list[Row]:
+    """Exponents and memory of commands over stores, each ten times the one before."""
+    return scale_commands.measure(STORES or home / "stores", CLIPS)

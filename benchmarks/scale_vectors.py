@@ -19,7 +19,7 @@ from halp.features.table import ChosenRows, ShardedVectors, ShardRows
 from halp.tasks.index import recall_of, search_exactly
 from halp.tasks.index_update import open_index, search_index, update_index
 
-SHARD, WIDTH = 100_000, 256
+SHARD, WIDTH, QUERIES = 100_000, 256, 100
 
 
 def write_shards(folder: Path, count: int, first: int = 0) -> None:
@@ -50,7 +50,9 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
     vectors, home = shards_of(folder), folder / "index"
     found: dict[str, Any] = {}
     draw = np.random.default_rng(9)
-    queries = np.asarray(vectors[np.sort(draw.choice(len(vectors), 20, replace=False))]) + np.float32(0.05)
+    queries = np.asarray(vectors[np.sort(draw.choice(len(vectors), QUERIES, replace=False))]) + np.float32(
+        0.05
+    )
     clock = _Clock(found)
     index = update_index(home, vectors, progress=False)
     clock("build")
@@ -63,20 +65,21 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
     index = open_index(home, vectors) or index
     clock("open")
     rows, _ = index.search(queries, 10)
-    clock("search_20")
+    clock("search")
     exact, _ = search_exactly(vectors, queries, 10)
-    clock("exact_20")
-    found["recall_20"] = recall_of(rows, exact)
-    few = np.flatnonzero(draw.random(len(vectors)) < 0.001)
-    clock("")
-    search_exactly(ChosenRows(vectors, few), queries[:1], 10)
-    clock("filter_0.1_percent")
+    clock("exact")
+    found["recall_queries"] = recall_of(rows, exact)
+    for share in (0.01, 0.001):
+        few = np.flatnonzero(draw.random(len(vectors)) < share)
+        clock("")
+        search_exactly(ChosenRows(vectors, few), queries[:1], 10)
+        clock(f"filter_{100 * share:g}_percent")
     half = np.arange(len(vectors))[: len(vectors) // 2]
     first = search_index(home, vectors, queries, 10, passing=half, progress=False)
     clock("filter_half_first")
     again = search_index(home, vectors, queries, 10, passing=half, progress=False)
     clock("filter_half_again")
-    found["filter_recall"], found["filter_recall_20"] = again[2].recall, recall_of(again[0], first[0])
+    found["filter_recall"], found["filter_recall_queries"] = again[2].recall, recall_of(again[0], first[0])
     write_shards(folder, len(vectors) + SHARD, len(vectors) // SHARD)
     more = shards_of(folder)
     clock("")
@@ -115,7 +118,7 @@ def main(folder: str, count: str, limit: str = "0") -> None:
     began = time.process_time()
     write_shards(Path(folder), int(count), len(list(Path(folder).glob("*.npy"))))
     print("written", round(time.process_time() - began, 1), file=sys.stderr, flush=True)
-    print(json.dumps({**measure(Path(folder), int(count)), "limit_gib": float(limit)}))
+    print(json.dumps({**measure(Path(folder), int(count)), "queries": QUERIES, "limit_gib": float(limit)}))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ ROW = np.dtype(
     ]
 )
 _BLOCK = 16_384  # frames looked at together
-_KEPT = 64 << 20  # bytes of recordings that stay in memory; what is beyond is read again when it is asked for
+_KEPT = 32 << 20  # bytes of recordings that stay in memory; what is beyond is read again when it is asked for
 
 
 @dataclass(frozen=True)

@@ -91,9 +91,11 @@ class Look:
 
     def __init__(self, root: Path, file: Path, asked: str) -> None:
         self.root, self.file, self.asked, began = root, file, asked, time.time_ns()
-        states: list[str] = []
-        newest = _note_states(str(root), "", states)
-        text = "\n".join(states).encode(errors="surrogateescape")
+        names: list[str] = []
+        states: list[tuple[int, ...]] = []
+        _note_states(str(root), "", names, states)
+        text = repr((names, states)).encode(errors="surrogateescape")
+        newest = max((max(state[2:]) for state in states), default=0)
         self.state, self.settled = hashlib.sha256(text).hexdigest(), settled(newest, began)
 
     def known(self) -> dict[str, Any] | None:
@@ -144,9 +146,9 @@ class _Link(Exception):
     """A link, whose state is not that of what it leads to."""
 
 
-def _note_states(folder: str, below: str, states: list[str]) -> int:
-    """Append place and state of all files that `walk` finds, in its order; the newest of their times."""
-    folders, newest = [], 0
+def _note_states(folder: str, below: str, names: list[str], states: list[tuple[int, ...]]) -> None:
+    """Append places and states of all files that `walk` finds, in its order."""
+    folders = []
     with os.scandir(folder) as listed:
         entries = sorted(listed, key=attrgetter("name"))
     for entry in entries:
@@ -156,11 +158,11 @@ def _note_states(folder: str, below: str, states: list[str]) -> int:
         if entry.is_dir(follow_symlinks=False):
             folders.append((entry.path, f"{below}{name}/"))
         elif name[0] != ".":
-            status = entry.stat(follow_symlinks=False)
-            changed, born = status.st_mtime_ns, status.st_ctime_ns
-            states.append(f"{below}{name}\0{status.st_size} {status.st_ino} {changed} {born}")
-            newest = max(newest, changed, born)
-    return max([newest, *(_note_states(inner, place, states) for inner, place in folders)])
+            found = entry.stat(follow_symlinks=False)
+            names.append(below + name)
+            states.append((found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns))
+    for inner, place in folders:
+        _note_states(inner, place, names, states)
 
 
 def _plain(info: Info) -> dict[str, Any]:

@@ -324,15 +324,13 @@ def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure], 
                 )
                 left_out.append((number, Dropped(name, dead[part.key].reason)))
     places: dict[str, int] = {}
-    heads = [
-        (item, number, at)
-        for number, piece in enumerate(pieces)
-        for at, item in enumerate(piece.met.tolist())
-        if item >= 0
-    ]
-    maps = [np.full(len(piece.met), -1) for piece in pieces]
-    for _, number, at in heads if _ascending([head[0] for head in heads]) else sorted(heads):
-        maps[number][at] = places.setdefault(pieces[number].recordings[at], len(places))
+    names = list(chain.from_iterable(piece.recordings for piece in pieces))
+    items = np.concatenate([np.zeros(0, dtype=np.int64), *(piece.met for piece in pieces)])
+    there = np.flatnonzero(items >= 0)
+    heads = there if _ascending(items[there]) else there[np.argsort(items[there], kind="stable")]
+    numbered = np.full(len(names), -1)
+    numbered[heads] = [places.setdefault(names[head], len(places)) for head in heads.tolist()]
+    maps = np.split(numbered, np.cumsum([len(piece.met) for piece in pieces])[:-1])
     for piece, numbers in zip(pieces, maps):
         piece.rows["recording"] = numbers[piece.rows["recording"]]
     rows = np.concatenate([np.zeros(0, dtype=ROW), *(piece.rows for piece in pieces)])

@@ -23,11 +23,10 @@ from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.sphere import kmeans
 from halp.tasks.adapt import fit_metric
-from halp.tasks.heads import unit
 from halp.tasks.intervals import FEWEST_DRAWN, rounded, sums_interval
 
 MOST_GROUPS = 12  # tried where the number is not given
-FITTED = 50_000  # vectors that groups are fitted to
+FITTED = 20_000  # vectors that groups are fitted to
 NEARLY = 0.8  # of the best silhouette, from which on groups are nearly as far apart
 _SAMPLE = 1000  # vectors that the silhouette is computed with
 
@@ -198,7 +197,7 @@ def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *
     """Group vectors `(N, F)`, their mean taken out; without `groups` the number of the largest silhouette is
     taken.
 
-    Groups of more than 50,000 vectors are fitted to a sample of this many; the others go to the nearest
+    Groups of more than 20,000 vectors are fitted to a sample of this many; the others go to the nearest
     centre, block by block.
     """
     if groups is not None and not 1 <= groups <= len(vectors):
@@ -242,7 +241,8 @@ def directions(
     )
     flat = np.linalg.norm(centred, axis=1) < 1e-6
     centred[flat] = vectors[flat]
-    return unit(centred)
+    centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+    return centred
 
 
 def _centres(rows: npt.NDArray[np.float32], groups: int, seed: int) -> npt.NDArray[np.float32]:
