@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from benchmarks.harness import Row
+from benchmarks.harness import Row, milliseconds
 from halp.core.errors import InputError
-from halp.video.film import film_pictures
+from halp.video.film import _opened, film_pictures
 from halp.video.finder import PeopleFinder
 from halp.video.networks import open_network, pose_estimator
 from halp.video.pose_model import find_pose_model
@@ -25,16 +27,18 @@ from halp.video.pose_model import find_pose_model
 def rows() -> list[Row]:
     """Frames per CPU second for everybody, and per person and frame, beside one person on whole frames."""
     film = _film()
+    decoding = [] if film is None else decoding_rows(film)
     try:
         model = find_pose_model("")
     except InputError:
         film = None
     if film is None:
-        return []
+        return decoding
     count = int(os.environ.get("HALP_BENCH_FRAMES", "150"))
     one, found_one = _one_person(film, model, count)
     several, found = _everybody(film, model, count)
     return [
+        *decoding,
         Row(
             "video: poses per CPU second",
             f"{found / several:.1f} ({count / several:.1f} frames, {found / count:.2f} people per frame)",
@@ -42,7 +46,29 @@ def rows() -> list[Row]:
             f" {found_one / count:.2f} people)",
             (found / several) / (found_one / one),
             0.8,
-        )
+        ),
+    ]
+
+
+def decoding_rows(film: Path, count: int = 15) -> list[Row]:
+    """Frames in RGB as they are, beside frames that the decoder's own scaler halves: what that could save."""
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "decoded": lambda frame: None,
+        "whole": lambda frame: frame.to_ndarray(format="rgb24"),
+        "halved": lambda frame: frame.reformat(frame.width // 2, frame.height // 2, "rgb24").to_ndarray(),
+    }
+    taken: dict[str, float] = {}
+    for kind, action in [*kinds.items()] * 3:
+        with _opened(film) as (container, stream):
+            stream.thread_type, stream.codec_context.thread_count = "NONE", 1
+            began = time.process_time()
+            for frame in islice(container.decode(stream), count):
+                action(frame)
+            taken[kind] = min(taken.get(kind, 1e9), (time.process_time() - began) / count)
+    whole, told = taken["whole"], f"{milliseconds(taken['decoded'])} without RGB"
+    title = "frame in RGB as it is ÷ halved while it is converted"
+    return [
+        Row(title, milliseconds(whole), f"{milliseconds(taken['halved'])}; {told}", whole / taken["halved"])
     ]
 
 
