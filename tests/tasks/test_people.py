@@ -18,6 +18,7 @@ pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion
 pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp-motion[video])")
 
 from halp.data.readers.video import VideoReader
+from halp.tasks.pose_tracks import read_poses
 from halp.video.film import FilmWriter
 from halp.video.landmarks import FilmLandmarks, kept_landmarks, write_landmarks
 from halp.video.people import find_people
@@ -88,6 +89,17 @@ def test_angles_and_repetitions_have_a_row_per_person(film: Path, capsys: Any) -
         main([command, str(film), "--json"])
         rows = json.loads(capsys.readouterr().out)
         assert {(row["recording"], row["person"]) for row in rows} == {("visit#1", 1), ("visit#2", 2)}
+
+
+@pytest.mark.filterwarnings("ignore:.*people are seen")
+def test_angles_of_a_video_say_how_far_one_camera_is_off(film: Path, capsys: Any) -> None:
+    main(["angles", str(film), "--json"])
+    for row in json.loads(capsys.readouterr().out):
+        assert row["interval"] is None
+        assert row["interval_reason"].startswith("angles are estimated from one camera")
+    main(["angles", str(film)])
+    assert "estimated from one camera" in " ".join(capsys.readouterr().out.split())
+    assert {round(poses.height_px) for poses in read_poses(film)} == {50, 100}
 
 
 def test_when_each_person_is_seen_is_written_as_events(film: Path, tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def _statistics(answer: Any) -> Shown:
 
 def _angles(answer: Any) -> Shown:
     from halp.core.files import write_csv
-    from halp.tasks.angles import HEADINGS
+    from halp.tasks.angles import CAMERA, HEADINGS
     from halp.tasks.intervals import headed
 
     def write(path: Path) -> list[Path]:
@@ -222,7 +222,8 @@ def _angles(answer: Any) -> Shown:
     hidden = ("unit", "isb", "smoothing", "interval", "interval_reason")
     kept = ({name: v for name, v in row.items() if name not in hidden} for row in answer.to_json())
     rows = [headed(row, HEADINGS) for row in kept]
-    return Shown([table_of(rows)], write=write)
+    said = [CAMERA] if any(poses.height_px for poses in answer.people) else []
+    return Shown([table_of(rows)], said, write=write)
 
 
 def _repetitions(answer: Any) -> Shown:

@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 @dataclass(frozen=True)
 class PoseTrack:
     """Joints `(T, V, C)` of one person in one recording, NaN if a joint or the person is missing; `start` in
-    seconds.
+    seconds. `height_px` is the height of the body in pixels where poses are estimated from a video, else 0.
     """
 
     recording: str
@@ -37,6 +37,7 @@ class PoseTrack:
     fps: float
     start: float = 0.0
     subject: str = ""
+    height_px: float = 0.0
 
     @property
     def times(self) -> Floats:
@@ -84,9 +85,9 @@ def read_poses(
             subject = str(clip.extra.get("subject_name", "")) or (
                 str(clip.subject) if clip.subject >= 0 else ""
             )
-            yield PoseTrack(
-                clip.recording or clip.name, int(person), joints, topology, float(rate), clip.start, subject
-            )
+            height = float(clip.extra.get("height_px", 0))
+            name = clip.recording or clip.name
+            yield PoseTrack(name, int(person), joints, topology, float(rate), clip.start, subject, height)
 
 
 def source_name(source: AnySource) -> str:

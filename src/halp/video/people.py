@@ -31,7 +31,8 @@ class Person:
 
     `rows` are those of the landmarks, in order of time; `share` is the share of the video's frames in which
     the person is seen, `height` the usual height of the body and `x` the usual place from the left edge (0)
-    to the right (1). `best` is the moment that shows the person largest and surest.
+    to the right (1). `best` is the moment that shows the person largest and surest;
+    `pixels` is the usual height of the body in pixels.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Person:
     x: float
     score: float
     best: float
+    pixels: float
 
     def to_json(self) -> dict[str, Any]:
         names = ("first", "last", "share", "height", "x", "score", "best")
@@ -116,6 +118,7 @@ def _person(number: int, rows: npt.NDArray[np.int64], film: FilmLandmarks) -> Pe
         float(np.median(marks[..., 0])) / film.size[0],
         float(sure.mean()),
         float(times[np.argmax(heights * sure * inside)]),
+        float(np.median(heights)) * film.size[1],
     )
 
 

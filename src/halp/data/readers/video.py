@@ -112,13 +112,16 @@ class VideoReader(PeopleFileReader):
         name = key_of(item).name
         poses, people, reported = self._load(item.path)
         clip = Clip(np.asarray(poses.frames, dtype=np.float32), name, repairs=poses.repairs, fps=poses.fps)
-        if len(people) == 1 or self.together:
+        if self.together:
             return [drop_if_empty(clip)]
-        names = [person_recording(name, one.number) for one in reported]
-        return [
-            drop_if_empty(replace(clip, frames=clip.frames[:, [place]], name=own, recording=own))
-            for place, own in enumerate(names)
+        clips = [
+            replace(clip, frames=clip.frames[:, [place]], extra={"height_px": round(one.pixels, 1)})
+            for place, one in enumerate(reported)
         ]
+        if len(people) > 1:
+            names = [person_recording(name, one.number) for one in reported]
+            clips = [replace(one, name=own, recording=own) for one, own in zip(clips, names)]
+        return [drop_if_empty(one) for one in clips]
 
     def _load(self, path: Path) -> tuple[Poses, list[Person], list[Person]]:
         """Joints of the reported people, everybody who is seen, and who is reported."""
