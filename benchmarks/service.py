@@ -261,41 +261,46 @@ def write_bodies(folder: Path) -> bytes:
     return body
 
 
-def run(parts: list[str], requests: int, minutes: float, seconds: float, connections: int) -> dict[str, Any]:
-    """The parts that are asked for."""
+def run(
+    parts: list[str], requests: int, minutes: float, seconds: float, connections: int
+) -> Iterator[tuple[str, Any]]:
+    """The parts that are asked for, one after the other."""
     if shutil.which("wrk") is None:
         raise SystemExit("this needs wrk")
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(least, 2 * connections + 1000)), most))
-    result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         body, model = write_bodies(folder), make_model(folder)
         with serving(model) as (process, port):
             if "load" in parts:
                 load(port, 16, 5, folder)
-                result["load"] = {f"{n} connections": load(port, n, seconds, folder) for n in (1, 16, 64)}
+                yield "load", {f"{n} connections": load(port, n, seconds, folder) for n in (1, 16, 64)}
             if "soak" in parts:
-                result["soak"] = soak(process.pid, port, requests, minutes, folder)
+                yield "soak", soak(process.pid, port, requests, minutes, folder)
             if "faults" in parts:
-                result["faults"] = {
-                    "slow clients": slow_clients(port, body),
-                    "bad bodies": bad_bodies(port, body),
-                    "connections": many_connections(port, body, connections),
-                    "memory_afterwards_mb": round(resident(process.pid), 1),
-                }
+                yield (
+                    "faults",
+                    {
+                        "slow clients": slow_clients(port, body),
+                        "bad bodies": bad_bodies(port, body),
+                        "connections": many_connections(port, body, connections),
+                        "memory_afterwards_mb": round(resident(process.pid), 1),
+                    },
+                )
         if "workers" in parts:
             with serving(model, workers=8) as (process, port):
                 while len(workers_of(process.pid)) < 8:
                     time.sleep(0.1)
                 load(port, 64, seconds, folder)  # every worker has loaded the model
-                result["workers"] = {
-                    "64 connections": load(port, 64, seconds, folder),
-                    "memory_mb": [round(resident(one), 1) for one in workers_of(process.pid)],
-                    "killed worker": killed_worker(process.pid, body, port),
-                }
-    when = {"halp": __version__, "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count()}
-    return {part: {**when, "load_average": os.getloadavg()[0], **facts} for part, facts in result.items()}
+                yield (
+                    "workers",
+                    {
+                        "64 connections": load(port, 64, seconds, folder),
+                        "memory_mb": [round(resident(one), 1) for one in workers_of(process.pid)],
+                        "killed worker": killed_worker(process.pid, body, port),
+                    },
+                )
 
 
 def main() -> None:
@@ -310,11 +315,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     kept = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
-    found = run(given.parts, given.requests, given.minutes, given.seconds, given.connections)
-    text = json.dumps({**kept, "command": "python -m benchmarks.service", **found}, indent=1)
-    if given.json:
-        given.json.write_text(text + "\n")
-    print(text)
+    result = {"command": "python -m benchmarks.service", **kept}
+    when = {"halp": __version__, "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count()}
+    for part, facts in run(given.parts, given.requests, given.minutes, given.seconds, given.connections):
+        result[part] = {**when, "load_average": os.getloadavg()[0], **facts}
+        print(json.dumps({part: result[part]}), flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

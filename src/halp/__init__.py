@@ -13,7 +13,7 @@ from halp._version import __version__
 
 if TYPE_CHECKING:
     from halp.cli.job_array import join_parts as join
-    from halp.core.errors import Diverged, InputError, Interrupted
+    from halp.core.errors import Diverged, InputError, Interrupted, LostProcess
     from halp.core.packages import list_encoders
     from halp.data.clip import Clip
     from halp.data.ingest.prepare import prepare
@@ -73,7 +73,7 @@ _HOMES = {
     "halp.data.store_writer": ("StoreWriter",),
     "halp.core.packages": ("list_encoders",),
     "halp.encoders": ("build_encoder", "list_architectures"),
-    "halp.core.errors": ("Diverged", "InputError", "Interrupted"),
+    "halp.core.errors": ("Diverged", "InputError", "Interrupted", "LostProcess"),
     "halp.data.clip": ("Clip",),
     "halp.data.ingest.prepare": ("prepare",),
     "halp.data.inspect": ("inspect",),
@@ -138,6 +138,7 @@ __all__ = [
     "InputError",
     "Interrupted",
     "LiveRecognition",
+    "LostProcess",
     "Model",
     "PretrainedEncoder",
     "Reading",

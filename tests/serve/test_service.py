@@ -323,7 +323,8 @@ def test_a_service_with_keys_answers_only_those_who_have_one(folder: Path, clips
         assert (
             running.ask("POST", "/predict", data, **{"X-API-Key": "another-key-of-many-characters"})[0] == 200
         )
-        assert running.ask("POST", "/search", data, Authorization=f"Bearer {KEY}")[0] == 400
+        assert running.ask("POST", "/search", data, Authorization=f"bearer {KEY}")[0] == 400  # any case
+        assert running.ask("POST", "/predict", data, Authorization=KEY)[0] == 401
         client = pytest.importorskip("websockets.sync.client", reason="websockets is not installed")
         exceptions = pytest.importorskip("websockets.exceptions")
         with (

@@ -113,7 +113,8 @@ class Gate:
 def authorised(scope: Scope, keys: frozenset[str]) -> bool:
     """Whether a request carries one of the keys: `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
     headers = dict(scope["headers"])
-    given = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+    scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+    given = headers.get(b"x-api-key") or (bearer.strip() if scheme.lower() == b"bearer" else b"")
     return sum(hmac.compare_digest(given, key.encode()) for key in keys) > 0  # all of them are compared
 
 
