@@ -131,11 +131,12 @@ def test_names_filters_and_columns_in_the_page(browser: Any, named: Explorer) ->
         page.wait_for_selector(".chosen h2:has-text('what the filter shows')")
         chosen = [int(one.get_attribute("data-row")) for one in page.locator(".chosen .mini").all()]
         rows, recordings = named.arrays("rows")[1]["recording"], named.get("names")
-        assert chosen == [row for row, number in enumerate(rows) if recordings[number] in names]
+        shown = [row for row, number in enumerate(rows) if recordings[number] in names]
+        assert chosen == shown[:12]
         page.click("text=use as labels")
         settled(page)
         after = given(named)
-        assert {row for row, label in after.items() if label == "bow"} == set(chosen)
+        assert {row for row, label in after.items() if label == "bow"} == set(shown)
         page.locator(".legend p button:has-text('show all')").click()
         page.wait_for_selector(".legend p", state="detached")
         page.keyboard.press("u")

@@ -59,7 +59,7 @@ def test_a_key_that_does_nothing_says_why(browser: Any, fresh: Explorer) -> None
 def test_keys_reach_the_movement_from_boxes_sliders_and_lists(browser: Any, fresh: Explorer) -> None:
     fresh.post("label", {"rows": [100], "label": "one"})
     with visit(browser, fresh) as page:
-        until(page, "() => document.querySelector('option[value=label]')")
+        until(page, "() => document.querySelector('option[value=label]') !== null")
         for row, control in enumerate(
             (".views input", ".controls input", ".controls select", "header select")
         ):
