@@ -58,7 +58,7 @@ class Guard:
         if headers.get("host", "") not in self.hosts:
             return 421, "this server answers to 127.0.0.1 only"
         origin = headers.get("origin")
-        if origin is not None and origin.removeprefix("http://") not in self.hosts:
+        if origin is not None and origin not in {f"http://{host}" for host in self.hosts}:
             return 403, "requests from other pages are refused"
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             return 403, "requests from other pages are refused"
