@@ -98,7 +98,7 @@ def test_angles_of_a_video_say_how_far_one_camera_is_off(film: Path, capsys: Any
         assert row["interval"] is None
         assert row["interval_reason"].startswith("angles are estimated from one camera")
     main(["angles", str(film)])
-    assert "estimated from one camera" in " ".join(capsys.readouterr().out.split())
+    assert "estimated from one camera" in " ".join(capsys.readouterr().err.split())
     assert {round(poses.height_px) for poses in read_poses(film)} == {50, 100}
 
 
