@@ -86,7 +86,7 @@ def gain() -> str:
         if name != "cmd"
     }
     return bars(
-        table, title="Less MoCo, kNN, mean of four sets, eight seeds, 95 % interval", y_label="points"
+        table, title="Less MoCo, kNN, mean of five sets, eight seeds, 95 % interval", y_label="points"
     )
 
 
