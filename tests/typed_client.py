@@ -39,7 +39,7 @@ def classify() -> str:
 
 def measure() -> float | None:
     """Statistics and movements."""
-    events: halp.Events = halp.events(OUT / "events.csv", labels=["walk"])
+    events: halp.Events = halp.events(OUT / "events.csv", allowed_labels=["walk"])
     counted = halp.stats(events, by="group", people=OUT / "people.csv")
     found = halp.motifs("halp-base", SOURCE, motifs=4)
     unusual = halp.deviation("halp-base", SOURCE / "healthy", SOURCE / "visits")

@@ -243,8 +243,8 @@ def find_gait(poses: PoseTrack) -> Gait:
         }
         for kind in ("contact", "lift")
     }
-    ahead = foremost(ways["contact"], leg, poses.fps)
-    contacts = {side: impacts(poses, joints, frame, side, ahead[side]) for side in SIDES}
+    leads = foremost(ways["contact"], leg, poses.fps)
+    contacts = {side: impacts(poses, joints, frame, side, leads[side]) for side in SIDES}
     toe_offs = {side: extremes(-ways["lift"][side], leg, poses.fps) for side in SIDES}
     moved = float(np.abs(np.ptp((hips * frame.forward).sum(1)))) if len(hips) else 0.0
     travelled = float(np.linalg.norm(np.diff(hips[:: max(1, round(poses.fps / 4))], axis=0), axis=1).sum())
