@@ -52,9 +52,7 @@ def training_clips(store: Store, split: str) -> tuple[Indices, str]:
 
 
 def drawn_by(store: Store) -> str:
-    """The column whose values stay together in stratified folds: recordings where they are known, otherwise
-    clips.
-    """
+    """The column whose values stay together in stratified folds: recordings if they are known, else clips."""
     recordings = store.columns.get("recording")
     return "recording" if recordings is not None and recordings.dtype.kind == "U" else "name"
 

@@ -233,9 +233,7 @@ def exchanged_persons(frames: Frames) -> int:
 
 
 def mean_line(frames: Frames, topology: Topology, ends: tuple[str, str]) -> npt.NDArray[np.float64]:
-    """Mean vector `(C,)` between two joints of the first person, over the frames where it is seen; zeros
-    where it never is.
-    """
+    """Mean vector `(C,)` between two joints of the first person over frames where it is seen, or zeros."""
     there = present(frames)[:, 0]
     start, end = (frames[there, 0, topology.index(joint)].astype(np.float64) for joint in ends)
     return (end - start).mean(axis=0) if there.any() else np.zeros(frames.shape[3])
@@ -248,9 +246,7 @@ def trunk_ends(topology: Topology) -> tuple[str, str] | None:
 
 
 def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
-    """Mean line `(C,)` from the hips to the shoulders or the head of the first person; None if it is not
-    known.
-    """
+    """Mean vector `(C,)` from the hips to the shoulders or the head of the first person; None if unknown."""
     ends = trunk_ends(topology)
     if ends is None or not present(frames)[:, 0].any():
         return None
@@ -259,9 +255,7 @@ def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
 
 
 def up_axis(frames: Frames, topology: Topology) -> tuple[int, float] | None:
-    """The axis that the trunk of the first person follows and its sign; None if it lies across all of
-    them.
-    """
+    """The axis along the trunk of the first person, and its sign; None if the trunk lies across all axes."""
     line = trunk(frames, topology) if frames.shape[3] == 3 else None
     length = 0.0 if line is None else float(np.linalg.norm(line))
     if line is None or length < 1e-9:
@@ -332,9 +326,7 @@ def _forward(body: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64
 
 
 def unit_factor(frames: Frames, topology: Topology) -> float | None:
-    """Metres per unit of a 3D recording, inferred from the length of the trunk; None if it cannot be
-    inferred.
-    """
+    """Metres per unit of a 3D recording, estimated from the length of the trunk; None if impossible."""
     line = trunk(frames, topology) if frames.shape[3] == 3 else None
     length = 0.0 if line is None else float(np.linalg.norm(line))
     if length <= 1e-6:

@@ -1,6 +1,4 @@
-"""A clip: one recorded sequence of joints with what is known about it. Readers make clips, stores keep
-them.
-"""
+"""A clip: one recorded sequence of joints with its metadata. Readers make clips, stores keep them."""
 
 from __future__ import annotations
 
@@ -95,15 +93,11 @@ class Clip:
 
     @property
     def times(self) -> npt.NDArray[np.float64]:
-        """When each frame was recorded, `(T,)`, in seconds of the recording (in frames where `fps` is not
-        known).
-        """
+        """Time of each frame, `(T,)`, in seconds of the recording (in frames if `fps` is unknown)."""
         return self.start + frame_numbers(len(self.frames), self.absent) / (self.fps if self.fps > 0 else 1.0)
 
     def restored(self) -> Clip:
-        """The clip with zeros instead of the frames that were left out, so that frames follow each other in
-        time.
-        """
+        """The clip with zeros in place of the frames that were left out, so that frames are evenly spaced."""
         if not self.absent:
             return self
         frames = np.zeros((self.span, *self.shape[1:]), dtype=np.float32)
@@ -134,9 +128,7 @@ def runs(mask: npt.NDArray[np.bool_]) -> Runs:
 
 
 def present(frames: Frames) -> npt.NDArray[np.bool_]:
-    """Which person is there in which frame: `(T, P, V, C)` → `(T, P)`. A person whose joints are all zero is
-    absent.
-    """
+    """Which persons are present in which frames: `(T, P, V, C)` → `(T, P)`. All joints zero means absent."""
     return (frames != 0).reshape(*frames.shape[:2], -1).any(axis=2)
 
 
@@ -151,9 +143,7 @@ NOBODY = "nobody is seen in any frame of this window"
 
 @dataclass(frozen=True)
 class Dropped:
-    """A clip that is left out, by its name and the reason. `expected`: published as unusable, so no error in
-    strict mode.
-    """
+    """A clip that is left out, and why. `expected`: published as unusable, so no error in strict mode."""
 
     name: str
     reason: str

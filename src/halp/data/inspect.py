@@ -1,6 +1,4 @@
-"""What is in a store: counts by class, subject, camera and split, lengths, missing joints, and what should be
-repaired.
-"""
+"""What is in a store: counts by class, subject, camera and split, lengths, missing joints, problems."""
 
 from __future__ import annotations
 
@@ -112,9 +110,7 @@ def _damaged(store: Store, sample: list[Frames]) -> Pairs:
 
 
 def _roughness(clip: Frames) -> float:
-    """How large second differences are against first ones, over the joints of the first person that are
-    always seen.
-    """
+    """Size of second differences relative to first ones, over always visible joints of the first person."""
     steady = seen_joints(clip)[:, 0].all(axis=0)
     if not steady.any():
         return 0.0
@@ -312,9 +308,7 @@ def _reasons(dropped: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _scan(store: Store) -> tuple[dict[str, float], int, dict[int, int]]:
-    """Share of missing (zero) joints among persons who are there, empty frames, clips by number of
-    persons.
-    """
+    """Share of missing (zero) joints of persons who are present, empty frames, clips by number of persons."""
     absent = np.zeros(len(store.topology), dtype=np.int64)
     origin = np.zeros_like(absent)
     bodies, firsts, empty = 0, 0, 0

@@ -236,9 +236,7 @@ def _class_names(stores: Sequence[Store]) -> list[str]:
 
 
 def _check_alike(stores: Sequence[Store]) -> None:
-    """Raise where two stores were normalised in different ways or hold the same clips, which could be trained
-    and tested on.
-    """
+    """Refuse stores that were normalised differently, or share clips (training clips would be tested on)."""
     for first, other in itertools.combinations(stores, 2):
         if other.hash == first.hash:
             raise InputError(

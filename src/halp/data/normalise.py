@@ -1,6 +1,4 @@
-"""Normalisation as named steps: each a pure function of a clip's frames; a store records which ones made
-it.
-"""
+"""Normalisation as named steps: pure functions of a clip's frames; a store records the steps applied."""
 
 from __future__ import annotations
 
@@ -147,9 +145,7 @@ def fill_by_repetition(frames: Frames, topology: Topology) -> Frames:
 
 @step("centre")
 def centre_each_frame(frames: Frames, topology: Topology) -> Frames:
-    """Subtract the first person's centre joint in every frame from everybody (the last one seen where it is
-    missing).
-    """
+    """Subtract the first person's centre joint in every frame from everybody (if missing, the last seen)."""
     if not topology.centre:
         raise InputError(f"step 'centre' needs to know the centre joint of topology '{topology.name}'")
     centre = frames[:, 0, topology.index(topology.centre)]
@@ -175,9 +171,7 @@ def _axes(topology: Topology, name: str) -> tuple[tuple[str, str], tuple[str, st
 
 @step("rotate-first")
 def rotate_by_first_frame(frames: Frames, topology: Topology) -> Frames:
-    """Turn the whole clip so that in the first frame `up` lies on z and then `across` on x (the authors'
-    order).
-    """
+    """Rotate the whole clip so that in the first frame `up` is z, then `across` is x (the authors' order)."""
     axes = _axes(topology, "rotate-first")
     there = present(frames)[:, 0]
     if not there.any():
@@ -192,9 +186,7 @@ def rotate_by_first_frame(frames: Frames, topology: Topology) -> Frames:
 
 @step("rotate-mean")
 def rotate_by_mean_axes(frames: Frames, topology: Topology) -> Frames:
-    """Turn the whole clip so that its mean trunk lies on z and its mean shoulder line, made orthogonal to it,
-    on x.
-    """
+    """Rotate the whole clip: mean trunk along z, mean shoulder line, orthogonalised, along x."""
     up, across = _axes(topology, "rotate-mean")
     trunk = ("hip_center", "shoulder_center")
     vertical = mean_line(frames, topology, trunk if set(trunk) <= set(topology.joints) else up)
@@ -209,9 +201,7 @@ def rotate_by_mean_axes(frames: Frames, topology: Topology) -> Frames:
 
 @step("yaw")
 def turn_about_the_vertical(frames: Frames, topology: Topology) -> Frames:
-    """Turn the whole clip about the vertical (y) so that the mean shoulder line points along x, seen from
-    above.
-    """
+    """Rotate the whole clip about the vertical (y): mean shoulder line, seen from above, along x."""
     _, across = _axes(topology, "yaw")
     line = mean_line(frames, topology, across)
     line[1] = 0
@@ -220,9 +210,7 @@ def turn_about_the_vertical(frames: Frames, topology: Topology) -> Frames:
 
 @step("scale")
 def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
-    """Divide everything by the first person's size: the mean over the bones of the median length where both
-    ends are seen.
-    """
+    """Divide by the first person's size: the mean over bones of their median length."""
     bones = np.array(topology.bones, dtype=np.int64).reshape(-1, 2)
     person = frames[:, 0].astype(np.float64)
     lengths = np.linalg.norm(person[:, bones[:, 0]] - person[:, bones[:, 1]], axis=2)
@@ -242,9 +230,7 @@ def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
 
 @step("box")
 def scale_to_box(frames: Frames, topology: Topology) -> Frames:
-    """Scale each axis of a clip to [−1, 1] over all its joints, as P&C does; joints that are not there stay
-    zero.
-    """
+    """Scale each axis of a clip to [−1, 1] over all its joints, as P&C does; missing joints stay zero."""
     seen = seen_joints(frames)
     if not seen.any():
         return frames
@@ -256,9 +242,7 @@ def scale_to_box(frames: Frames, topology: Topology) -> Frames:
 
 
 def pick_frames(frames: Frames, count: float) -> Frames:
-    """Every n-th frame, n the number of frames over `count` rounded down, and of these the first `count`, as
-    P&C does.
-    """
+    """Every n-th frame, n = frames // count, and of these the first `count`, as P&C does."""
     every = max(1, len(frames) // int(count))
     return frames[::every][: int(count)]
 
@@ -270,9 +254,7 @@ STANDING = 0.3
 
 @step("picture-up")
 def picture_up(frames: Frames, topology: Topology) -> Frames:
-    """Key points `(T, P, V, 2)` with y up. Pictures count y downwards, unless the first person's trunk shows
-    that y points up.
-    """
+    """Key points `(T, P, V, 2)` with y up; y counts downwards unless the first trunk shows otherwise."""
     _refuse_space(topology, "picture-up")
     line = trunk(frames, topology)
     if line is not None and line[1] > STANDING * float(np.linalg.norm(line)):
@@ -321,9 +303,7 @@ MIDDLE = "shoulder_center"
 
 @step("centre-persons")
 def centre_persons(frames: Frames, topology: Topology) -> Frames:
-    """Subtract from every person, in every frame, its own joint between the shoulders; what is missing stays
-    zero.
-    """
+    """Subtract from every person, in every frame, their own joint between the shoulders; zeros stay zero."""
     if MIDDLE not in topology.joints:
         raise InputError(
             f"step 'centre-persons' needs a joint '{MIDDLE}', which topology '{topology.name}' does not have"

@@ -9,9 +9,7 @@ from halp.data.clip import Frames, present
 
 
 def present_first(frames: Frames) -> Frames:
-    """The persons of `(T, P, V, C)` who are seen in any frame before those who are not, otherwise in their
-    order.
-    """
+    """Reorder `(T, P, V, C)`: persons who are ever seen first, otherwise in their order."""
     there = np.asarray(present(frames).any(axis=0))
     if not (there[1:] > there[:-1]).any():
         return frames
@@ -35,9 +33,7 @@ def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
 
 
 def keep_most_moving(bodies: Frames, persons: int) -> tuple[Frames, tuple[str, ...]]:
-    """The persons of largest motion energy, the first of them first, and what there is to say about the
-    rest.
-    """
+    """The persons with the largest motion energy, most first, and a note about the others."""
     repairs = []
     if bodies.shape[1] > persons:
         repairs.append(f"the {persons} of {bodies.shape[1]} bodies that move most kept")

@@ -1,6 +1,4 @@
-"""`Reading`: how recordings are read and cut. The only place where these settings are spelled; everything
-that reads takes it.
-"""
+"""`Reading`: how recordings are read and cut. The only place that spells these settings."""
 
 from __future__ import annotations
 
@@ -84,9 +82,7 @@ class Reading:
     persons: int | None = None
     """How many people of a video are followed at a time."""
     labels: str | os.PathLike[str] | None = None
-    """A CSV table with the columns name (or path) and label; subject keeps people apart in
-    cross-validation.
-    """
+    """A CSV table with the columns name (or path) and label; subject separates people in cross-validation."""
     pattern: str | None = None
     """A path pattern that names labels, such as "{subject}/{label}/*.bvh"."""
     workers: int | None = None

@@ -69,9 +69,7 @@ def reason(error: Exception) -> str:
 
 
 class Reply:
-    """Plain data as JSON, with arrays and bytes beside it; what is far larger than its file, or endless, is
-    refused.
-    """
+    """Plain data as JSON, with arrays and bytes beside it; data far larger than its file is refused."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -92,9 +90,7 @@ class Reply:
         return len(self.parts) - 1
 
     def encoded(self, value: Any, depth: int = 0) -> Any:
-        """A value as JSON: lists, texts and numbers as they are, everything else as a table with the name of
-        its kind.
-        """
+        """A value as JSON: lists, texts and numbers unchanged, anything else as a table with its type."""
         self.pay(32)
         if depth > DEEPEST:
             raise pickle.UnpicklingError(f"it is nested more than {DEEPEST} deep, or holds itself")
@@ -197,9 +193,7 @@ class Dtype:
 
 
 class Array:
-    """An array between `_reconstruct`, which names no size, and its state, which holds type, shape and
-    bytes.
-    """
+    """An array between `_reconstruct`, which has no size, and its state, with type, shape and bytes."""
 
     __slots__ = ("content",)
 
@@ -325,9 +319,7 @@ def matlab(request: dict[str, Any], data: bytes) -> Any:
 
 
 def hdf5(request: dict[str, Any], data: bytes) -> Any:
-    """Arrays whose names fit the patterns, and the texts among the attributes of all objects passed on the
-    way.
-    """
+    """Arrays whose names match the patterns, and text attributes of all objects passed on the way."""
     import h5py
 
     arrays: dict[str, Any] = {}
@@ -356,9 +348,7 @@ def hdf5(request: dict[str, Any], data: bytes) -> Any:
 
 
 def texts(item: Any) -> dict[str, str]:
-    """Attributes that are texts (byte by byte, latin-1, at most a megabyte each) or single numbers, as
-    texts.
-    """
+    """Attributes that are texts (latin-1, at most a megabyte each) or single numbers, as texts."""
     attributes = {}
     for key in list(item.attrs)[:200]:
         try:

@@ -1,6 +1,4 @@
-"""Opening other people's files safely: walks without loops, sizes checked before reading, errors as one
-sentence.
-"""
+"""Open untrusted files safely: walks without loops, sizes checked before reading, one-sentence errors."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ _walked: ContextVar[dict[tuple[Path, frozenset[Path]], list[Path]] | None] = Con
 
 @contextmanager
 def walking_once() -> Iterator[None]:
-    """Inside, a folder is listed once, however often `walk` is asked for it: for one look at a source by many
-    readers.
-    """
+    """Inside, `walk` lists a folder only once, so that many readers can look at one source."""
     token = _walked.set({})
     try:
         yield
@@ -208,9 +204,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
-    """The whole file as UTF-8 text, with or without a byte-order mark, or UTF-16 with one; line ends become
-    LF.
-    """
+    """The whole file as text: UTF-8, with or without byte-order mark, or UTF-16 with one; LF line ends."""
     content = read_bytes(path, limit)
     try:
         text = content.decode("utf-16" if content.startswith(_UTF16) else "utf-8-sig")
@@ -257,9 +251,7 @@ def read_json_source(path: Path, limit: int = TEXT_LIMIT) -> Any:
 def remembered(
     most: int = 1, largest: float = float("inf")
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A function of files that keeps its last answers, and asks again where a file changed; none for
-    `largest` bytes or more.
-    """
+    """Cache a function of files until a file changes, except for files of `largest` bytes or more."""
 
     def add(load: Callable[..., T]) -> Callable[..., T]:
         cached = lru_cache(most)(lambda states, *arguments: load(*arguments))

@@ -184,9 +184,7 @@ class FewLabels(SplitRule):
 
 @dataclass(frozen=True)
 class Within(SplitRule):
-    """Another rule applied to the clips whose `column` equals `value` only, such as those of one source of a
-    merged store.
-    """
+    """Another rule applied only to clips whose `column` is `value`, such as one source of a merged store."""
 
     name: str
     base: SplitRule

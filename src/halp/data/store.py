@@ -133,9 +133,7 @@ class Store:
 
     @cached_property
     def starts(self) -> npt.NDArray[np.float64]:
-        """Where every clip starts in its recording, in seconds (in frames where the frame rate is not
-        known).
-        """
+        """Where each clip starts in its recording, in seconds (in frames if the frame rate is unknown)."""
         known = self.columns.get("start") if self.timed else None
         return np.zeros(len(self)) if known is None else np.maximum(known.astype(np.float64), 0)
 

@@ -53,9 +53,7 @@ def check_header(path: Path, header: Mapping[str, Any]) -> None:
 
 
 def check_absent(path: Path, absent: Any, lengths: npt.NDArray[np.int64]) -> dict[int, Runs]:
-    """Runs of frames that were left out, by the number of their clip: in order, apart from each other, within
-    the clip.
-    """
+    """Runs of left-out frames by number of their clip: in order, separate, and within the clip."""
     runs: dict[int, Runs] = {}
     try:
         for clip, rows in absent.items():

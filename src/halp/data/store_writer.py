@@ -156,9 +156,7 @@ class StoreWriter:
             values.append(row[column] if column in row else unknown(values[0]))
 
     def leave_out_empty_classes(self) -> None:
-        """Forget the names of classes that none of the clips added so far has, and number the others
-        again.
-        """
+        """Drop class names that no clip so far has, and renumber the others."""
         used = sorted({label for label in self._columns["label"] if label >= 0})
         position = {label: number for number, label in enumerate(used)}
         self._columns["label"] = [position.get(label, -1) for label in self._columns["label"]]
@@ -166,9 +164,7 @@ class StoreWriter:
         self._header["class_names"] = self.class_names
 
     def split_sizes(self) -> dict[str, dict[str, int] | None]:
-        """How many of the clips added so far each split trains and tests on; None if it leaves a part
-        empty.
-        """
+        """How many of the clips so far each split trains and tests on; None if a part is empty."""
         return split_sizes(self._splits, {name: np.asarray(values) for name, values in self._columns.items()})
 
     def __exit__(

@@ -209,9 +209,7 @@ def _make_clip(
 
 
 def _perform(action: Action, persons: Sequence[Subject], rng: np.random.Generator) -> Array:
-    """The joints `(T, P, 25, 3)` of an action on the floor around the origin: one person faces -z, two face
-    each other.
-    """
+    """The joints `(T, P, 25, 3)` of an action around the origin: one person faces -z, two face each other."""
     length, phase = _timeline(action, persons[0].tempo, rng)
     seated = action.seated and rng.random() < 0.4
     tracks, turns = [], []
@@ -237,9 +235,7 @@ def _perform(action: Action, persons: Sequence[Subject], rng: np.random.Generato
 
 
 def _timeline(action: Action, tempo: float, rng: np.random.Generator) -> tuple[int, Array]:
-    """Number of frames and the phase of the action in each, `(T,)`: a pause or a late start, repeats, a
-    pause.
-    """
+    """Number of frames and the phase of the action in each, `(T,)`: a pause or late start, repeats, pause."""
     duration = min(action.seconds * FPS / (tempo * rng.uniform(0.8, 1.25)), LONGEST - FPS)
     repeats = min(int(rng.integers(1, action.repeats + 1)), max(1, int((LONGEST - FPS) / duration)))
     before, after = rng.uniform(-0.2, 1.5, size=2) * min(duration, FPS)
@@ -275,9 +271,7 @@ def _settle(length: int, rng: np.random.Generator) -> Array:
 
 
 def restlessness(length: int, rng: np.random.Generator) -> Array:
-    """What a body does besides the action, `(T, WIDTH)`: it sways, looks around and shifts its weight now and
-    then.
-    """
+    """Movements besides the action, `(T, WIDTH)`: sway, looking around, an occasional shift of weight."""
     frame = np.arange(length)[:, None]
     speed, start = rng.uniform(0.2, 0.6, size=WIDTH) / FPS, rng.uniform(0, 1, size=WIDTH)
     sway = _IDLE * np.sin(2 * np.pi * (speed * frame + start))
@@ -305,9 +299,7 @@ def _turn(joints: Array, degrees: float | Array) -> Array:
 
 
 def sense(joints: Array, rng: np.random.Generator) -> Frames:
-    """What a depth sensor makes of it: jitter, slow drift, frames that are missing or repeated, bodies lost
-    for a while.
-    """
+    """Errors of a depth sensor: jitter, slow drift, missing or repeated frames, bodies lost for a while."""
     length, persons = joints.shape[:2]
     jitter = rng.uniform(0.004, 0.008) * rng.standard_normal(joints.shape, dtype=np.float32)
     knots = rng.normal(0, 0.008, size=(length // 12 + 2, *joints.shape[1:]))

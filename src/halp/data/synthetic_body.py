@@ -173,9 +173,7 @@ def place_joints(track: Array, bones: Mapping[str, Array]) -> Array:
 
 
 def _gait(travel: Array) -> tuple[Array, Array]:
-    """Steps that carry a body over its way `(T, P)`: each foot's swing ahead of the hips and its lift, `(T,
-    P, 2)`.
-    """
+    """Steps for a path `(T, P)`: each foot's swing ahead of the hips and its lift, `(T, P, 2)`."""
     pace = np.clip(np.abs(np.gradient(travel, axis=0)) * FPS / 0.6, 0, 1)[..., None]
     angle = 2 * np.pi * travel[..., None] / STRIDE + np.array([0.0, np.pi])
     # A triangle wave keeps the standing foot in its place on the floor while the hips pass over it.
@@ -184,9 +182,7 @@ def _gait(travel: Array) -> tuple[Array, Array]:
 
 
 def _rotations(angles: Array) -> Array:
-    """Rotation matrices `(…, 3, 3)` from (lean ahead, bend to the right, turn to the left) in radians `(…,
-    3)`.
-    """
+    """Rotation matrices `(…, 3, 3)` from (lean ahead, bend right, turn left) in radians `(…, 3)`."""
     (sx, sz, sy), (cx, cz, cy) = np.moveaxis(np.sin(angles), -1, 0), np.moveaxis(np.cos(angles), -1, 0)
     rows = [
         [cy * cz + sy * sx * sz, -cy * sz + sy * sx * cz, sy * cx],
@@ -262,9 +258,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Manner:
-    """How somebody moves: the size of movements, how abruptly they start and stop, early or late, and how
-    exactly.
-    """
+    """How somebody moves: amplitude, abruptness, timing and accuracy."""
 
     amplitude: float
     sharpness: float

@@ -1,6 +1,4 @@
-"""Labels, subjects, cameras and further columns of clips from outside the pose files: a table, or a pattern
-of their paths.
-"""
+"""Labels, subjects, cameras and other columns from outside the pose files: a table, or a path pattern."""
 
 from __future__ import annotations
 
@@ -211,9 +209,8 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
         remedy = "give a CSV file with the columns name (or path), label, subject, …"
         raise InputError(f"there is no table '{path}'; {remedy}")
     table = read_plain_table(path)
-    if all(
-        column in table.columns for column in COLUMNS
-    ):  # rows are stretches of recordings rather than clips
+    # rows are stretches of recordings rather than clips
+    if all(column in table.columns for column in COLUMNS):
         return event_tags(table)
     key = next((column for column in _KEYS if column in table.columns), None)
     if key is None:
@@ -243,9 +240,7 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
 
 
 def _bare_names(source: Path, store: bool) -> Counter[str]:
-    """How many recordings have a bare name: files with and without ending, and folders (some recordings are
-    folders).
-    """
+    """How many recordings share a name without folders: files with and without extension, and folders."""
     if store:
         opened = open_store(source)
         recordings = opened.columns["recording"] if opened.timed else opened.names

@@ -1,6 +1,4 @@
-"""What the readers of text and JSON share: tables of numbers, checked coordinates, one wording for everything
-wrong.
-"""
+"""Shared by the readers of text and JSON: tables of numbers, checked coordinates, uniform error messages."""
 
 from __future__ import annotations
 
@@ -105,9 +103,7 @@ def class_count(labels: Iterable[object], clips: int) -> int:
 
 
 def number_table(path: Path, text: str, columns: int, meaning: str) -> Floats:
-    """Numbers separated by spaces or tabs, `columns` on every line `(lines, columns)`; empty lines are passed
-    over.
-    """
+    """Numbers separated by spaces or tabs, `columns` per line: `(lines, columns)`; skips empty lines."""
     lines = text.split("\n")
     rows = [(at, words) for at, words in enumerate(map(str.split, lines), start=1) if words]
     if not rows:
@@ -140,17 +136,13 @@ def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str
 
 
 def as_floats(array: npt.NDArray[Any]) -> Floats:
-    """Numbers of any kind as float64; bytes that are not a number become NaN or infinite without a
-    warning.
-    """
+    """Numbers of any kind as float64; invalid bytes become NaN or infinite without a warning."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(array, dtype=np.float64)
 
 
 def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: str = "frame") -> Frames:
-    """Coordinates as float32; the first that is not finite or too large to be a place is named by its
-    index.
-    """
+    """Coordinates as float32; an error names the index of the first that is not finite or too large."""
     if array.dtype not in (np.float32, np.float64):
         # The bound does not fit into half floats, and whole numbers have no absolute value of their lowest
         # one.
@@ -210,9 +202,7 @@ def safe_name(name: object, path: Path, where: str) -> str:
 def mask_low_scores(
     frames: Frames, scores: npt.NDArray[Any], min_score: float
 ) -> tuple[Frames, tuple[str, ...]]:
-    """Joints whose score is 0 or below the threshold become zeros, that is, missing: `(…, V, C)` and `(…,
-    V)`.
-    """
+    """Joints scored 0 or below the threshold become zeros, that is, missing: `(…, V, C)`, `(…, V)`."""
     unsure = (scores <= 0) | (scores < min_score)
     lost = int((unsure & (frames != 0).any(axis=-1)).sum())
     kept = np.where(unsure[..., None], np.float32(0), frames)

@@ -168,9 +168,7 @@ def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
 
 
 def read_plain_table(path: Path) -> Table:
-    """As `read_table`, of a table that a spreadsheet or halp wrote: without the guard of cells against
-    formulas.
-    """
+    """As `read_table`, for tables from spreadsheets or halp: strips the guard against formulas from cells."""
     table = read_table(path)
     return replace(
         table, columns={name: tuple(map(plain_cell, cells)) for name, cells in table.columns.items()}

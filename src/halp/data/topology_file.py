@@ -35,9 +35,7 @@ def find_topology(name: str | Topology) -> Topology:
 
 
 def read_topology(path: Path) -> Topology:
-    """The topology that a TOML file describes; joints are known by halp's spelling of their names
-    (`hip_left`).
-    """
+    """The topology in a TOML file; joints are named in halp's spelling (`hip_left`)."""
     # Loaded here, because listing formats imports this module and has no use for TOML.
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

@@ -17,9 +17,7 @@ _RATE = 30.0  # frames per second that pose files are taken to have, for how far
 
 @dataclass
 class Detection:
-    """One person in one frame: joints `(V, C)`, zeros where missing; `identity` is a tracker's number, -1
-    without one.
-    """
+    """One person in one frame: joints `(V, C)`, zeros if missing; `identity` is a tracker's number or -1."""
 
     joints: Frames
     score: float = 1.0

@@ -18,10 +18,8 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 _OPEN = 0.35  # seconds that a piece waits for its next detection
-_REACH, _SPEED = (
-    0.3,
-    2.0,
-)  # body sizes, and body sizes per second, that a joint may be from where it was expected
+# body sizes, and body sizes per second, that a joint may be from where it was expected
+_REACH, _SPEED = (0.3, 2.0)
 _CONTESTED = 0.35  # body sizes from the expected place of two people within which they could be exchanged
 _UNLINKED = 9.0  # cost of a piece without a successor
 _ALIKE = 0.3  # usual distance of two histograms of one person, as light and background change
@@ -83,9 +81,8 @@ def track_people(found: Detections) -> list[Rows]:
     if _is_alone(found, geometry):
         return [np.arange(len(found.frame))]
     pieces = _pieces(found, geometry)
-    weak = [
-        piece for piece in pieces if _is_weak(piece, found)
-    ]  # often false: they join when the others are linked
+    # often false: they join when the others are linked
+    weak = [piece for piece in pieces if _is_weak(piece, found)]
     strong = [piece for piece in pieces if not _is_weak(piece, found)]
     pieces = _absorbed(_linked_until_stable(strong, found, geometry), weak, found, geometry)
     pieces = _linked_until_stable(pieces, found, geometry)
@@ -94,9 +91,7 @@ def track_people(found: Detections) -> list[Rows]:
 
 
 def _is_alone(found: Detections, geometry: _Geometry) -> bool:
-    """Whether nobody is ever beside, or farther than a body from, the person before: then there is nothing to
-    assign.
-    """
+    """Whether nobody is ever beside, or farther than a body from, the previous person: nothing to assign."""
     rows, frames = np.arange(len(found.frame)), found.frame
     grown = np.abs(np.diff(np.log(geometry.size))) > _OTHER_SIZE
     if (np.diff(frames) == 0).any() or grown.any() or found.cut(frames[1:], frames[:-1]).any():
@@ -118,9 +113,7 @@ def _is_weak(piece: _Piece, found: Detections) -> bool:
 def _absorbed(
     tracks: list[_Piece], weak: Sequence[_Piece], found: Detections, geometry: _Geometry
 ) -> list[_Piece]:
-    """Tracks with the weak pieces that fill a gap of one of them; weak pieces that fit nowhere are added as
-    they are.
-    """
+    """Tracks with the weak pieces that fill one of their gaps; other weak pieces are added as they are."""
     left = []
     for piece in weak:
         costs = [_gap_cost(track, piece, found, geometry) for track in tracks]
@@ -133,9 +126,7 @@ def _absorbed(
 
 
 def _gap_cost(track: _Piece, piece: _Piece, found: Detections, geometry: _Geometry) -> float:
-    """Cost of a piece in a gap of a track: the mean of its links to what is before and after; infinite if
-    there is no gap.
-    """
+    """Cost of a piece in a gap of a track: the mean of its links to both sides; infinite without a gap."""
     at = int(np.searchsorted(track.rows, piece.rows[0]))
     before, after = track.rows[:at], track.rows[at:]
     frames = found.frame
@@ -172,9 +163,7 @@ class _Geometry:
         self.time = found.times[found.frame]
 
     def apart(self, one: Rows, other: Rows, move: Floats) -> Floats:
-        """Mean distance `(…)` of joints of rows `one` moved by `move` from those of `other`, in sizes of the
-        larger body.
-        """
+        """Mean distance `(…)` of joints of rows `one`, moved by `move`, from `other`, in body sizes."""
         shift = (self.middle[one] + move - self.middle[other])[..., None, :]
         size = np.maximum(self.size[one], self.size[other])
         first, second = (self.pose[rows] * self.size[rows][..., None, None] for rows in (one, other))
@@ -245,9 +234,8 @@ def _linked(pieces: Sequence[_Piece], found: Detections, geometry: _Geometry) ->
     kept = costs < _UNLINKED
     one, other = (np.array(pairs, dtype=np.int64).reshape(-1, 2)[kept]).T
     count = len(pieces)
-    weights = np.concatenate(
-        [costs[kept] + 1e-6, np.full(count, _UNLINKED)]
-    )  # every piece may also have no successor
+    # every piece may also have no successor
+    weights = np.concatenate([costs[kept] + 1e-6, np.full(count, _UNLINKED)])
     places = (np.concatenate([one, np.arange(count)]), np.concatenate([other, count + np.arange(count)]))
     _, successor = min_weight_full_bipartite_matching(csr_array((weights, places), shape=(count, 2 * count)))
     has_one_before = {int(next_) for next_ in successor if next_ < count}
@@ -265,9 +253,7 @@ def _linked(pieces: Sequence[_Piece], found: Detections, geometry: _Geometry) ->
 
 
 def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geometry: _Geometry) -> Floats:
-    """How unlikely it is that the second piece of each pair `(K, 2)` is the same person as the first,
-    later.
-    """
+    """How unlikely it is that the second piece of each pair `(K, 2)` is the same person as the first."""
     first, last = (np.array([_sound_end(part, geometry) for part in parts]) for parts in _ends(pieces))
     speeds = [np.stack([_speed(piece, geometry, side) for piece in pieces]) for side in (1, -1)]
     one, other = pairs.T
@@ -304,18 +290,14 @@ def _ends(pieces: Sequence[_Piece]) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def _sound_end(rows: Sequence[int], geometry: _Geometry) -> int:
-    """The first of some rows whose body has the usual size among them: poses often fail just before a person
-    is lost.
-    """
+    """The first row whose body has the usual size: poses often fail just before a person is lost."""
     sizes = geometry.size[rows]
     usual = np.abs(np.log(sizes / np.median(sizes))) < _ODD_SIZE
     return int(rows[int(usual.argmax())])
 
 
 def _speed(piece: _Piece, geometry: _Geometry, side: int) -> Floats:
-    """Mean speed over the first (1) or last (-1) third of a second of a piece; that of following where it is
-    a single frame.
-    """
+    """Mean speed over the first (1) or last (-1) third of a second; of a single frame, that of the next."""
     rows = np.array(piece.rows[:30] if side == 1 else piece.rows[-30:])
     times = geometry.time[rows]
     near = rows[np.abs(times - (times[0] if side == 1 else times[-1])) <= 0.35]

@@ -1,6 +1,4 @@
-"""Windows of long recordings: where they start and end, and which span of which recording a clip of a store
-is.
-"""
+"""Windows of long recordings: where they start and end, and which span of a recording each clip is."""
 
 from __future__ import annotations
 
@@ -117,9 +115,7 @@ def span_columns(clip: Clip) -> dict[str, int | float | str]:
 
 @dataclass(frozen=True)
 class Spans:
-    """For every clip its recording, start and end in seconds, and frames per second (-1: not known, times are
-    frames).
-    """
+    """Recording, start and end in seconds, and fps of every clip (-1: unknown, times in frames)."""
 
     recording: npt.NDArray[np.str_]
     start: npt.NDArray[np.float64]
@@ -145,9 +141,7 @@ def spans(store: Store, fps: float | None = None) -> Spans:
 
 
 def squeeze_warning(lengths: Sequence[int] | npt.NDArray[Any], frames: int) -> str | None:
-    """A sentence where recordings (lengths in frames) are much longer than the `frames` an encoder reads of a
-    clip, or None.
-    """
+    """A warning if recordings (lengths in frames) are much longer than what an encoder reads, or None."""
     long = [int(length) for length in lengths if length > _FRAMES_READ * frames]
     if not long:
         return None

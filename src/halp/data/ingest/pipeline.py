@@ -45,9 +45,7 @@ class Pipeline:
         return [outcome for item in items for outcome in self._read(item)]
 
     def rehearse(self) -> None:
-        """Find out on one invented frame whether the mapping and the steps fit the topology, before anything
-        is read.
-        """
+        """Check on one made-up frame that the mapping and the steps fit the topology, before reading."""
         shape = (1, self.info.persons, len(self.info.topology), self.info.topology.dimensions)
         frames = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
         if self.target != self.info.topology:
@@ -131,9 +129,7 @@ class Pipeline:
 
 
 def _printable(outcome: Outcome) -> Outcome:
-    """A clip or drop whose names can be written anywhere, also where they come from a file name that is not
-    UTF-8.
-    """
+    """A clip or drop whose names can be encoded, even if they come from a file name that is not UTF-8."""
     if isinstance(outcome, Dropped):
         return replace(outcome, name=utf8(outcome.name), reason=utf8(outcome.reason))
     if outcome.name == utf8(outcome.name) and outcome.recording == utf8(outcome.recording):

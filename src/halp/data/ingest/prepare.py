@@ -1,6 +1,4 @@
-"""From pose files to a store: workers read and normalise parts, one process joins them; a manifest lists
-every clip.
-"""
+"""From pose files to a store: workers read and normalise, one process joins; a manifest lists every clip."""
 
 from __future__ import annotations
 
@@ -225,9 +223,7 @@ def _outcomes(
 
 
 def keep_memory() -> None:
-    """Have the allocator keep freed blocks up to this size, or every clip's arrays would be fetched from the
-    system again.
-    """
+    """Have the allocator keep freed blocks up to this size instead of returning them after every clip."""
     block = np.empty(2**24, dtype=np.uint8)
     del block
 

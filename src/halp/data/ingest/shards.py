@@ -114,9 +114,7 @@ def item_keys(
     others: Sequence[Path],
     hashes: FileHashes,
 ) -> tuple[list[str], list[int]]:
-    """A key and the bytes of every item: of its files, of what its reader noted about it, and of files beside
-    all items.
-    """
+    """A key and the size of every item, from its files, its reader's notes, and files shared by all items."""
     known = hashes.of({file: None for group in (*files, others) for file in group})
     beside = hashlib.sha256()
     for file in others:

@@ -34,9 +34,7 @@ from halp.skeleton import Topology
 
 @dataclass(frozen=True)
 class Item:
-    """One unit of work: what one call of `read` opens. Small and picklable; `key` is the reader's own (a row,
-    a range…).
-    """
+    """One unit of work: what one call of `read` opens. Small and picklable; `key` is the reader's own."""
 
     path: Path
     key: Any = None
@@ -70,17 +68,13 @@ class Info:
 
 @runtime_checkable
 class Reader(Protocol):
-    """What a format has to offer. Readers hold no open files and no data, so that they can be pickled to
-    other processes.
-    """
+    """What a format provides. Readers hold no open files and no data, so they can be pickled."""
 
     name: str
     description: str
 
     def sniff(self, path: Path) -> bool:
-        """Whether `path` looks like this format: by names and first bytes only, never raises for a readable
-        path.
-        """
+        """Whether `path` looks like this format, by names and first bytes; never raises if it is readable."""
         ...
 
     def info(self, path: Path) -> Info:
@@ -92,9 +86,7 @@ class Reader(Protocol):
         ...
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        """The clips of one item. Raises `InputError` (file, line or key, what, remedy) where the whole item
-        is unusable.
-        """
+        """The clips of one item. Raises `InputError` (file, line or key, problem, remedy) without any."""
         ...
 
 
@@ -108,9 +100,8 @@ class ChoosesDimensions(Protocol):
 
 
 _READERS: dict[str, Reader] = {}
-_BUILDERS: dict[
-    str, tuple[type[Any], Callable[[Any], Any]]
-] = {}  # of readers that were registered with settings
+# of readers that were registered with settings
+_BUILDERS: dict[str, tuple[type[Any], Callable[[Any], Any]]] = {}
 
 
 def register_reader(reader: Any, settings: type[Any] | None = None) -> Any:
@@ -236,9 +227,7 @@ def _option(format: str, name: str, value: Any, hint: Any) -> Option:
 
 
 def sniff_reader(path: Path) -> Reader:
-    """The one reader that recognises `path`; an error lists the candidates, or what was found instead of pose
-    files.
-    """
+    """The one reader that recognises `path`; an error lists the candidates, or the files found instead."""
 
     _load_all()
     if not path.exists():

@@ -85,9 +85,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _members(path: Path, archive: zipfile.ZipFile, *wanted: str) -> dict[str, bytearray]:
-    """The arrays of an archive, all or those of these names, as the bytes of `.npy` files; nothing beyond the
-    limit.
-    """
+    """The arrays of an archive, all or those of these names, as the bytes of `.npy` files; size-limited."""
     members = {file.filename[:-4]: file for file in archive.infolist() if file.filename.endswith(".npy")}
     members = {name: file for name, file in members.items() if name in wanted or not wanted}
     if sum(file.file_size for file in members.values()) > (limit := expansion_limit(os.path.getsize(path))):
@@ -100,9 +98,7 @@ def _members(path: Path, archive: zipfile.ZipFile, *wanted: str) -> dict[str, by
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
-    """As many bytes as the archive declares, in blocks: all at once would unpack what lies behind them
-    too.
-    """
+    """As many bytes as the archive declares, in blocks: reading all at once would unpack extra data too."""
     content = bytearray()
     with suppress(EOFError), archive.open(member) as file:  # what ends too early does not fit its header
         while block := file.read(min(_BLOCK, member.file_size - len(content))):
@@ -117,9 +113,7 @@ def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def load_pickled_member(path: Path, name: str) -> Any:
-    """What one array of an `.npz` file holds that is a Python object, by the loader that knows plain data
-    only.
-    """
+    """An array of Python objects from an `.npz` file, loaded by the unpickler that allows plain data only."""
     with _opened(path) as archive:
         data = _members(path, archive, name)[name]
     return load_pickle_in_npy(path, bytes(data), f"array '{name}'")

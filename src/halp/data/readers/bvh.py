@@ -1,6 +1,4 @@
-"""BVH motion capture: the hierarchy of a file evaluated to joint positions, block by block; one file per
-clip.
-"""
+"""BVH motion capture: the hierarchy evaluated to joint positions, block by block; one file per clip."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ from halp.skeleton import Topology, canonical_joints, topology_for
 
 @dataclass
 class Bone:
-    """A joint or an end site of the hierarchy; `channels` are indices into (x, y, z position, x, y, z
-    rotation).
-    """
+    """A joint or end site of the hierarchy; `channels` index (x, y, z position, x, y, z rotation)."""
 
     name: str
     parent: int
@@ -77,9 +73,7 @@ def positions(bones: Sequence[Bone], motion: Floats, wanted: Sequence[int] | Non
 
 
 def _turn(rotation: Floats, sine: Floats, cosine: Floats, axis: int) -> None:
-    """Multiply rotations `(3, 3, T)` from the right by a rotation about one axis, in place: only two columns
-    change.
-    """
+    """Multiply rotations `(3, 3, T)` from the right by a rotation about one axis, in place."""
     after, last = (axis + 1) % 3, (axis + 2) % 3
     first, second = rotation[:, after], rotation[:, last]
     turned = first * cosine + second * sine
@@ -88,9 +82,7 @@ def _turn(rotation: Floats, sine: Floats, cosine: Floats, axis: int) -> None:
 
 
 def _needed(bones: Sequence[Bone], wanted: Sequence[int]) -> tuple[set[int], set[int]]:
-    """The bones that the wanted ones hang on, themselves included, and those of them whose rotation moves a
-    needed bone.
-    """
+    """The wanted bones with their ancestors, and those of them whose rotation moves a needed bone."""
     needed: set[int] = set()
     for index in wanted:
         while index not in needed:

@@ -143,9 +143,7 @@ def _positions(frame: ElementTree.Element, count: int, path: Path, where: str) -
 
 
 def _parse(path: Path) -> ElementTree.Element:
-    """The document; one with a document type, and so one that could declare entities, is refused where that
-    begins.
-    """
+    """The parsed document; one with a document type, which could declare entities, is refused at once."""
 
     class Builder(ElementTree.TreeBuilder):
         def doctype(self, *_: object) -> None:

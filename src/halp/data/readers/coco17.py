@@ -38,9 +38,7 @@ class Coco17Reader(PictureReader):
         return any_file(path, lambda file: _KEYPOINTS.search(head(file, 65536)) is not None, self.ending)
 
     def one_frame(self, files: Sequence[Path]) -> bool:
-        """Whether the first file that can be read is a list of persons that name no picture they belong
-        to.
-        """
+        """Whether the first readable file is a list of persons without the name of their picture."""
         for path in files:
             with suppress(InputError):  # told when the file itself is read
                 data = read_json_source(path)
@@ -69,9 +67,7 @@ class Coco17Reader(PictureReader):
 def _keypoints(
     one: dict[str, Any], path: Path, where: str
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Joints `(17, 2)` and scores `(17,)` of any of the shapes: {x, y, visible}, [[x, y], …] or [x, y, score,
-    …].
-    """
+    """Joints `(17, 2)` and scores `(17,)` from {x, y, visible}, [[x, y], …] or [x, y, score, …]."""
     value = one.get("keypoints")
     where += ", key 'keypoints'"
     if isinstance(value, dict):

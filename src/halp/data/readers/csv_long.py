@@ -1,6 +1,4 @@
-"""Long-form CSV: one row per joint with clip, frame, person, joint, x, y and, where known, z, score, label,
-subject, camera.
-"""
+"""Long-form CSV: one row per joint with clip, frame, person, joint, x, y, and optionally z, score, label."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ _MOST = {"joint": 500, "person": 20, "label": 10_000}
 
 @dataclass(frozen=True)
 class Plan:
-    """What holds for all files of a source; goes along with every item so that each can be read on its
-    own.
-    """
+    """What holds for all files of a source; sent with every item so that each can be read on its own."""
 
     topology: Topology
     joints: tuple[str, ...]
@@ -221,9 +217,7 @@ def _plan(*files: Path) -> Plan:
 
 
 def _topology(joints: list[str], dimensions: int) -> tuple[Topology, list[str]]:
-    """The topology and the file's names in its order: a known one by names or by number of joints, or an
-    ad-hoc one.
-    """
+    """The topology and its names as in the file: known by names or number of joints, or else made."""
     if {*joints} == {str(number) for number in range(len(joints))}:
         known = [
             topology for topology in map(get_topology, list_topologies()) if topology.dimensions == dimensions

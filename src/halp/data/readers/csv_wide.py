@@ -87,9 +87,7 @@ Columns = dict[tuple[int, str], str]
 
 
 def landmark_columns(header: Sequence[str]) -> Columns | str | None:
-    """What the header holds: columns by (joint, axis) of a wide table, the landmark column of a long one, or
-    nothing.
-    """
+    """The parsed header: columns by (joint, axis) of a wide table, or the landmark column of a long one."""
     long = next((column for column in _LANDMARK if column in header), None)
     if long is not None and {"x", "y"} <= set(header):
         return long
@@ -124,9 +122,7 @@ def _indices(names: Sequence[str]) -> dict[str, int]:
 
 
 def header_for(path: Path, header: bool) -> tuple[str, ...]:
-    """Names of the columns of a table without a header line: 33 landmarks in order, perhaps after a number or
-    a class.
-    """
+    """Names of the columns of a table without a header: 33 landmarks, perhaps after a number or a class."""
     if header:
         return ()
     cells = header_cells(path)
@@ -142,9 +138,7 @@ def header_for(path: Path, header: bool) -> tuple[str, ...]:
 def read_landmark_table(
     path: Path, header: bool = True
 ) -> tuple[list[list[Floats]], list[tuple[str, int, int]]]:
-    """Bodies frame by frame, each `(33, 3 or 4)`: coordinates, NaN if a cell is empty, and the score; and
-    runs of classes.
-    """
+    """Bodies per frame, `(33, 3 or 4)`: coordinates (NaN for empty cells) and score; and runs of classes."""
     table = read_table(path, header_for(path, header))
     columns = landmark_columns(list(table.columns))
     if columns is None:
@@ -220,9 +214,7 @@ _FEWEST = 3
 
 @dataclass
 class CsvWideReader(PoseFileReader):
-    """Any skeleton from a table with a row per frame; joints go by the names of the columns. One person per
-    file.
-    """
+    """Any skeleton from a table with a row per frame; columns name the joints. One person per file."""
 
     min_score: float = limited(0.0, least=0)
     scale: float = limited(1.0, above=0)

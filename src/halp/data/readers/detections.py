@@ -39,9 +39,7 @@ Runs = dict[tuple[Path, str], list[Path]]
 
 
 def runs(files: Iterable[Path], pattern: re.Pattern[str]) -> Runs:
-    """Files of one folder that differ only in a frame number, in order; `pattern` has the groups `clip` and
-    `frame`.
-    """
+    """Files of one folder that differ only in a frame number, in order; groups `clip` and `frame`."""
     groups: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
     for path in files:
         if match := pattern.fullmatch(path.name):
@@ -132,9 +130,7 @@ _LAYOUTS = {75: "openpose-25", 54: "openpose-18"}
 
 
 class OpenPoseReader(PictureReader):
-    """Files of one folder with the same beginning are one clip; folders below the source are taken as
-    classes.
-    """
+    """Files of one folder whose names start alike are one clip; folders below the source are classes."""
 
     ending, example, by_folder = "_keypoints.json", "walk_000000000012_keypoints.json", True
     pattern = re.compile(r"(?P<clip>.*?)_?(?P<frame>\d{1,15})_keypoints\.json", re.ASCII | re.IGNORECASE)

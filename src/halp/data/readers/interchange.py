@@ -196,9 +196,7 @@ def _note(arrays: Arrays, path: Path) -> dict[str, Any] | None:
 
 
 def _splits(arrays: Arrays) -> list[SplitRule]:
-    """Odd against even subjects, the last camera against the others, and stored lists of training
-    subjects.
-    """
+    """Odd against even subjects, the last camera against the others, stored lists of training subjects."""
     splits: list[SplitRule] = []
     subjects, cameras = (
         sorted({int(value) for value in arrays[key] if value >= 0}) for key in ("subjects", "views")

@@ -44,9 +44,7 @@ def _numbered(names: str) -> dict[int, str]:
 
 
 def named_files(root: Path, pattern: re.Pattern[str], example: str) -> list[Path]:
-    """Files whose names follow the pattern of a data set; none at all is an error that shows what a name
-    looks like.
-    """
+    """Files named as in a data set; finding none is an error that shows an example of a name."""
     suffix = example[example.rindex(".") :]
     files = [path for path in find_files(root, suffix) if pattern.fullmatch(path.name)]
     if not files:
@@ -176,9 +174,7 @@ _MSR_ORDER = [MSR_JOINTS.index(joint) for joint in KINECT_V1.joints]
 
 @dataclass
 class MsrAction3DReader(NamedFileReader):
-    """The real-world skeletons of MSR Action3D. `min_score` makes joints of lower tracking confidence
-    missing.
-    """
+    """The real-world skeletons of MSR Action3D; joints with a confidence below `min_score` become missing."""
 
     min_score: float = limited(-1.0, least=0)
     title, clip, ending = "MSR-Action3D", "a01_s01_e01", "_skeleton3D.txt"
@@ -220,9 +216,7 @@ Segments = tuple[tuple[str, int, int], ...]
 
 @dataclass
 class UtKinectReader:
-    """Recordings of UTKinect-Action3D in metres, one person; a corrected `actionLabel_modified.txt` goes
-    first.
-    """
+    """UTKinect-Action3D in metres, one person; a corrected `actionLabel_modified.txt` takes precedence."""
 
     name: str = "utkinect"
     description: str = "UTKinect-Action3D: joints_s01_e01.txt files and actionLabel.txt"
@@ -272,9 +266,7 @@ class UtKinectReader:
 
 
 def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
-    """{(subject, repetition): ((action, first frame, last frame), …)}; -1 for a segment without frames (`NaN
-    NaN`).
-    """
+    """{(subject, repetition): ((action, first frame, last frame), …)}; -1 for a segment of `NaN NaN`."""
     recordings: dict[tuple[int, int], dict[str, tuple[int, int]]] = {}
     current: dict[str, tuple[int, int]] | None = None
     for number, line in enumerate(read_text(path).split("\n"), start=1):

@@ -91,9 +91,7 @@ _TYPES = {-1: "S1", 1: "i1", 2: "i2", 4: "f4"}
 
 
 class C3dReader(PoseFileReader):
-    """Markers by their labels, in metres. Where the file says that z points up (Y_SCREEN), it is turned to y
-    up.
-    """
+    """Markers by their labels, in metres; turned to y up if the file says that z points up (Y_SCREEN)."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".c3d",)
 
@@ -113,9 +111,7 @@ class C3dReader(PoseFileReader):
 
 
 def _numbers(data: bytes, kind: str, count: int, start: int, order: str) -> npt.NDArray[Any]:
-    """Numbers of a processor; a float of DEC has its halves exchanged and an exponent that is larger by
-    two.
-    """
+    """Numbers in a processor's format; DEC floats have swapped halves and an exponent larger by two."""
     if order != "dec":
         return np.frombuffer(data, np.dtype(order + kind), count, start)
     if kind != "f4":

@@ -1,6 +1,4 @@
-"""MediaPipe Pose: 33 landmarks per frame as JSON or CSV, world landmarks (metres) where they are there; one
-file per clip.
-"""
+"""MediaPipe Pose: 33 landmarks per frame as JSON or CSV, in metres if available; one file per clip."""
 
 from __future__ import annotations
 
@@ -143,9 +141,7 @@ def _numbered(data: dict[str, Any]) -> list[Any] | None:
 
 
 def _by_name(frame: dict[str, Any], path: Path, where: str) -> list[Any] | None:
-    """Landmarks of a dictionary keyed by their names (`LEFT_HIP`), in MediaPipe's order; None if it is
-    none.
-    """
+    """Landmarks of a dictionary keyed by their names (`LEFT_HIP`), in MediaPipe's order, or None."""
     places = {key: value for key, value in frame.items() if isinstance(value, (dict, list)) or value is None}
     names = dict(zip(canonical_joints(list(places)), places.values()))
     known = names.keys() & _NAMES.keys()

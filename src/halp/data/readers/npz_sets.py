@@ -37,9 +37,7 @@ Table = dict[str, dict[str, Any]]
 
 @dataclass
 class H36mReader:
-    """Clips are a subject's performances of an action (and, in 2D, cameras); classes are the actions without
-    number.
-    """
+    """A clip is a subject's performance of an action (in 2D, per camera); classes are actions."""
 
     name: str = "h36m"
     description: str = "Human3.6M: data_3d_h36m.npz or data_2d_h36m_*.npz as VideoPose3D shares them"

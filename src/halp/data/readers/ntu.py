@@ -99,9 +99,7 @@ def class_names() -> tuple[str, ...]:
 
 @cache
 def missing_samples() -> frozenset[Sample]:
-    """The 535 samples that the data set's authors list as having missing or incomplete skeletons (302 of
-    NTU-60).
-    """
+    """The 535 samples listed by the data set's authors as missing or incomplete (302 of NTU-60)."""
     missing = set()
     for line in resource_lines("ntu_missing.txt"):
         setup, *samples = line.split()
@@ -111,9 +109,7 @@ def missing_samples() -> frozenset[Sample]:
 
 @dataclass
 class NtuReader:
-    """Raw or converted files; the two bodies of largest motion energy are kept. `only` restricts a tree to
-    NTU-60.
-    """
+    """Raw or converted files; the two bodies of largest motion energy are kept. `only` selects NTU-60."""
 
     name: str = "ntu"
     description: str = "NTU RGB+D: a folder of raw .skeleton files or their .npy form; 60 or 120 by file name"
@@ -194,9 +190,7 @@ def parse_converted(data: bytes, path: Path) -> Frames:
 
 
 def parse_skeleton(data: bytes, path: Path) -> Frames:
-    """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros if
-    none is.
-    """
+    """All bodies of a `.skeleton` file by index in each frame: `(T, bodies, 25, 3)` float32."""
     if not data.isascii():
         raise problem(
             path, f"byte {next(at for at, byte in enumerate(data) if byte > 127)}", "it is not text", _AGAIN
@@ -213,9 +207,7 @@ def parse_skeleton(data: bytes, path: Path) -> Frames:
 
 
 def _layout(lines: list[bytes], path: Path) -> tuple[list[int], list[tuple[int, int]], int]:
-    """The line where every body's joints start, which (frame, place) it has, the number of frames; checks all
-    counts.
-    """
+    """Where every body's joints start, its (frame, index), and the number of frames; checks all counts."""
     position, total = 0, len(lines)
 
     def count(quantity: str, most: int) -> int:
@@ -290,9 +282,7 @@ _RATE = 30.0
 
 @dataclass
 class SkeletonFileReader(PoseFileReader):
-    """One recording per file, 25 joints, 30 frames per second; file names carry no metadata, folders may be
-    classes.
-    """
+    """One recording per file, 25 joints, 30 fps; file names carry no metadata, folders may be classes."""
 
     persons: int = limited(2, **PERSONS)
     suffixes: ClassVar[tuple[str, ...]] = (".skeleton",)

@@ -1,6 +1,4 @@
-"""PKU-MMD II: long recordings as text, 150 numbers per frame, cut into clips by label files
-`label,start,end,confidence`.
-"""
+"""PKU-MMD II: long recordings as text, cut into clips by label files `label,start,end,confidence`."""
 
 from __future__ import annotations
 
@@ -121,9 +119,7 @@ class PkuReader:
 
 
 def _as_script(line: str, start: int, end: int, length: int) -> tuple[int, int]:
-    """The rows `start:end` of a line as an array counts them, 300 at most; a clip of nothing keeps its one
-    frame.
-    """
+    """The rows `start:end`, sliced as arrays are, 300 at most; an empty clip keeps its one frame."""
     first, last = (int(word) for word in line.split(",")[1:3])
     first, last = min(max(first, 0), length), min(last, length)
     return (first, min(last, first + LONGEST)) if first < last else (start, end)
@@ -142,9 +138,7 @@ def read_recording(path: Path) -> Frames:
 
 
 def _segment(line: str, length: int, path: Path, where: str) -> tuple[int, int, int, tuple[str, ...]]:
-    """Class from 0, first frame, the frame after the last, repairs; the file counts frames from 1 and
-    includes the end.
-    """
+    """Class from 0, first frame, end frame, repairs; the file counts frames from 1 and includes the end."""
     words = line.strip().split(",")
     if len(words) not in (3, 4):
         fault = f"{shown(line)} is not 'label,start,end,confidence'"

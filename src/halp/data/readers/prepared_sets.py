@@ -50,9 +50,7 @@ class Part:
     lengths: npt.NDArray[Any]
 
     def joints(self, row: int) -> npt.NDArray[Any]:
-        """One clip `(C, T, V, M)`, read and not mapped: a file that shrinks meanwhile is an error and no
-        crash.
-        """
+        """One clip `(C, T, V, M)`, read, not mapped: a file that shrinks meanwhile is an error, no crash."""
         count = math.prod(self.shape[1:])
         try:
             numbers = np.fromfile(
@@ -76,9 +74,7 @@ def _class_names(clips: Sequence[Any], classes: int) -> tuple[str, ...] | None:
 
 @dataclass
 class AuthorsReader:
-    """Folders such as `NTU-RGB-D-60-AGCN/xsub` with a trio for `train` and one for `val`; the folder names
-    the split.
-    """
+    """Folders such as `NTU-RGB-D-60-AGCN/xsub`, named by split, with a trio for `train` and one for `val`."""
 
     name: str = "authors"
     description: str = (

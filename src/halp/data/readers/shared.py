@@ -63,9 +63,7 @@ def clip_name(path: Path, root: Path) -> str:
 
 
 def class_folder(item: Item, root: Path) -> str:
-    """The folder directly below the source that a recording lies in; empty if it lies in the source
-    itself.
-    """
+    """The folder directly below the source that contains a recording; empty if the source itself does."""
     place = (
         item.key.place if isinstance(item.key, ClipKey) and item.key.place is not None else item.path.parent
     )
@@ -73,9 +71,7 @@ def class_folder(item: Item, root: Path) -> str:
 
 
 def class_folders(items: Sequence[Item], root: Path) -> tuple[str, ...]:
-    """Names of the classes: the folders directly below the source, when every recording lies in one of
-    them.
-    """
+    """Class names: the folders directly below the source, if every recording lies in one of them."""
     folders = {class_folder(item, root) for item in items} if root.is_dir() else {""}
     return () if "" in folders else tuple(sorted(folders))
 
@@ -169,9 +165,7 @@ class Poses:
             self.fps = -1.0
 
     def layout(self, path: Path) -> Topology:
-        """The topology of the file: a known one where the joints are those of one, otherwise one made for
-        it.
-        """
+        """The topology of the file: a known one if the joints match, otherwise one made for it."""
         if self.topology is not None:
             return self.topology
         names = canonical_joints([joint.strip() for joint in self.joints])
@@ -268,9 +262,7 @@ class PoseFileReader(abc.ABC):
         return frames, repairs
 
     def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
-        """Topology and persons of the first file that can be read; the error of the first one where none
-        can.
-        """
+        """Topology and persons of the first readable file; if there is none, the first file's error."""
         first_error: InputError | None = None
         for path in files[:1000]:
             try:

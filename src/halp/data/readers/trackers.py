@@ -114,9 +114,7 @@ def _from_pandas(path: Path) -> tuple[Columns, Floats]:
 
 
 def _levels(content: Content, group: str) -> list[tuple[str, ...]]:
-    """Column headers of pandas' fixed layout: names of each level, and which of them a column has; empty
-    where damaged.
-    """
+    """Header of pandas' fixed layout: names of each level and their codes per column; empty if damaged."""
     parts: list[list[str]] = []
     for level in range(4):
         names = content.texts.get(f"{group}/block0_items_level{level}")

@@ -1,6 +1,4 @@
-"""Videos: people are found and followed (`halp.video`), a clip per person, in space (metres) or in the image
-(pixels).
-"""
+"""Videos: people are found and followed (`halp.video`), one clip per person, in metres or pixels."""
 
 from __future__ import annotations
 
@@ -208,9 +206,7 @@ def video_reader(reading: Reading) -> VideoReader:
 def overlay_film(
     film: Path, spans: Mapping[str, Sequence[Span]], out: Path, reading: Reading | None = None
 ) -> Path:
-    """The video with everybody's skeleton, name and the labels of each; its landmarks are in the cache once
-    it was read.
-    """
+    """The video with everybody's skeleton, name and labels; landmarks come from the cache if kept there."""
     if film.suffix.lower() not in SUFFIXES or not film.is_file():
         raise InputError(
             f"--video draws into a video, and '{film}' is not one; give one {', '.join(SUFFIXES)} file as"
