@@ -23,11 +23,8 @@ from halp.tasks.heads import SHARPNESS, Candidate, Head, Labels, Vectors, column
 
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]
-METHODS = (
-    "both",
-    "spread",
-    "metric",
-)  # in the order in which they are taken where nothing can be cross-validated
+# in the order in which they are taken where nothing can be cross-validated
+METHODS = ("both", "spread", "metric")
 MOST = 3000  # clips that a neighbourhood is made of; of more the labelled ones and a sample
 LEAST = 50  # clips that a metric is fitted to
 LEAST_PER_CLASS = 10  # clips per class below which mutual neighbours are too often of two classes
@@ -267,9 +264,7 @@ def graph(cosines: Vectors, groups: Groups | None = None) -> object:
 
 
 def spread_labels(links: object, rows: Labels, labels: Labels, classes: int) -> Floats:
-    """Soft labels of all clips `(N, C)`, F ← α S F + (1 − α) Y with classes evened; what no label reaches is
-    even.
-    """
+    """Soft labels of all clips `(N, C)`, F ← α S F + (1 − α) Y, classes balanced; unreached clips uniform."""
     given = np.zeros((links.shape[0], classes))  # type: ignore[attr-defined]
     given[rows, labels] = 1
     found = given
@@ -291,9 +286,7 @@ def allowed_methods(clips: int, classes: int, methods: Sequence[str] = METHODS) 
 def better_by_more_than_noise(
     right: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_], groups: Groups
 ) -> bool:
-    """Whether the first is right more often than the other by more than a standard error of the difference,
-    by groups.
-    """
+    """Whether the first is right more often by over one standard error of the difference, by groups."""
     gaps = right.astype(float) - other
     sums = np.bincount(np.unique(groups, return_inverse=True)[1], gaps - gaps.mean())
     number = len(sums)

@@ -227,9 +227,7 @@ def _binned(
 
 
 def _matched(one: Sequence[Event], two: Sequence[Event], label: str, overlap: float) -> Matches:
-    """Bouts of a label in both accounts, and the pairs that are the same, so that as much as possible
-    overlaps.
-    """
+    """Bouts of a label in both accounts, and the pairs of matching bouts with the largest total overlap."""
     from scipy.optimize import linear_sum_assignment
 
     mine, others = ([e for e in events if e.label == label] for events in (one, two))

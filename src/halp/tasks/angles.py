@@ -97,9 +97,7 @@ def joint_angles(joints: Floats, topology: Topology) -> dict[str, Floats]:
 
 
 def angular_velocity(angle: Floats, fps: float) -> Floats:
-    """Degrees per second `(T,)`: slopes of parabolas fitted over 0.2 seconds (Savitzky–Golay); NaN in
-    gaps.
-    """
+    """Degrees per second `(T,)`: slopes of parabolas over 0.2 seconds (Savitzky–Golay); NaN in gaps."""
     velocity = np.full(len(angle), np.nan)
     for run in np.ma.clump_unmasked(np.ma.masked_invalid(angle)):  # nobody may be seen for a while
         if run.stop - run.start >= _SMOOTHING * fps or run.stop - run.start == len(angle):

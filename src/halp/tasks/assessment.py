@@ -1,6 +1,4 @@
-"""Assessment of a few-label classifier: nested cross-validation with an interval, against raw coordinates,
-and a learning curve.
-"""
+"""Assessment of a few-label classifier: nested cross-validation, raw coordinates, learning curve."""
 
 from __future__ import annotations
 
@@ -18,11 +16,8 @@ from halp.tasks.heads import Labels, Vectors, fit_head, project_to_row_span
 
 Splits = list[tuple[Labels, Labels]]
 MOST = 600  # labelled vectors that are cross-validated; more are sampled
-_DRAWS, _FEW_DRAWS, _MANY = (
-    5,
-    2,
-    300,
-)  # draws of labels per point of the learning curve; the few from this many labels on
+# draws of labels per point of the learning curve; the few from this many labels on
+_DRAWS, _FEW_DRAWS, _MANY = (5, 2, 300)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,4 @@
-"""Where up, forward and across are for a body in every frame: what gait, trunk and signed angles are measured
-against.
-"""
+"""Up, forward and across of a body in every frame: the reference of gait, trunk and signed angles."""
 
 from __future__ import annotations
 
@@ -94,9 +92,7 @@ def _pointing(joints: Floats, topology: Topology) -> list[Floats]:
 
 
 def _facing_sign(joints: Floats, topology: Topology, forward: Floats) -> float:
-    """−1 where feet and nose point against `forward`, as in left-handed coordinates or with sides
-    exchanged.
-    """
+    """−1 where feet and nose point against `forward`, as if left-handed or with sides exchanged."""
     votes = [np.sign(np.median((vector * forward).sum(1))) for vector in _pointing(joints, topology)]
     return -1.0 if sum(votes) < 0 else 1.0
 

@@ -1,6 +1,4 @@
-"""Bouts: merged events of one person in one recording, with the time that was observed; measures, and what
-follows what.
-"""
+"""Bouts: merged events of one person in one recording, with observed time; measures and transitions."""
 
 from __future__ import annotations
 
@@ -19,10 +17,8 @@ from halp.data.spans import UNSEEN, Event, Events
 from halp.tasks.intervals import share_interval
 
 Floats = npt.NDArray[np.float64]
-ORDERS, FEWEST_ORDERS = (
-    40_000_000,
-    199,
-)  # bouts in all random orders together, and orders that are drawn at least
+# bouts in all random orders together, and orders that are drawn at least
+ORDERS, FEWEST_ORDERS = (40_000_000, 199)
 HEADINGS = {
     "total": "total (s)", "mean": "mean (s)", "median": "median (s)", "latency": "latency (s)",
     "rate": "rate (per minute)", "observed": "observed (s)", "nobody": "nobody (s)", "labelled": "labelled (s)",
@@ -210,9 +206,7 @@ def _pairs(sequences: npt.NDArray[np.int64], size: int) -> Floats:
 
 
 def _shuffled(part: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """`count` random orders of a sequence; without a label twice in a row where the sequence has none, by
-    many swaps.
-    """
+    """`count` random orders of a sequence; keeps it free of repeats if it is, by many swaps."""
     rows = np.tile(part, (count, 1))
     if (part[1:] == part[:-1]).any():
         return rng.permuted(rows, axis=1)

@@ -40,9 +40,7 @@ def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
 
 
 def nearest_similarities(directions: npt.NDArray[np.float32], groups: npt.NDArray[np.int64]) -> Floats:
-    """Of every labelled vector that has one: its similarity to the nearest of another group (recording or
-    person), sorted.
-    """
+    """Each labelled vector's similarity to the nearest of another group (recording or person), sorted."""
     similarities = directions @ directions.T
     similarities[groups[:, None] == groups[None]] = -np.inf
     nearest = similarities.max(1, initial=-np.inf).astype(np.float64)

@@ -1,6 +1,4 @@
-"""Model cards: what an encoder or model reads, how points are prepared, where it comes from, its intended use
-and limits.
-"""
+"""Model cards: what an encoder or model reads, its preparation, origin, intended use and limits."""
 
 from __future__ import annotations
 
@@ -73,9 +71,7 @@ FORMULAS = {
 
 
 def identity(encoder: PretrainedEncoder) -> dict[str, str]:
-    """Name, release and SHA-256 of an encoder, as files of vectors, cards and answers of the service state
-    them.
-    """
+    """Name, release and SHA-256 of an encoder, for files of vectors, cards and answers of the service."""
     origin = encoder.origin
     name = (
         origin.get("name")
@@ -90,9 +86,7 @@ def identity(encoder: PretrainedEncoder) -> dict[str, str]:
 def model_card(
     encoder: PretrainedEncoder, name: str, onnx: dict[str, Any] | None = None, **model: Any
 ) -> str:
-    """A README in the layout of model hubs; `onnx` is the report of `write_onnx`, `model` the facts of a
-    classifier.
-    """
+    """A README in the layout of model hubs; `onnx`: report of `write_onnx`; `model`: a classifier's facts."""
     steps = [
         (step, FORMULAS.get(step.partition("=")[0], "see docs/data.md")) for step in encoder.normalisation
     ]

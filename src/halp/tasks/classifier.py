@@ -1,6 +1,4 @@
-"""The few-label classifier: choose a head by cross-validation, calibrate it, and know when nothing fits;
-intervals.
-"""
+"""The few-label classifier: head chosen by cross-validation, calibrated, with rejection and intervals."""
 
 from __future__ import annotations
 
@@ -46,8 +44,7 @@ _FITTED, _MOST_NUMBERS = 20_000, 50_000_000  # labelled vectors, and numbers in 
 
 @dataclass(frozen=True)
 class Prediction:
-    """For every vector the probabilities of the classes `(N, C)`, its similarity to the nearest labelled one,
-    and whether that is too small for any of the classes."""
+    """Probabilities `(N, C)`, similarity to the nearest labelled vector, and whether that is too small."""
 
     probabilities: Floats
     similarity: Floats
@@ -66,9 +63,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A head with its temperature, the similarities of labelled vectors to their nearest of another group,
-    sorted, and the share of them that may be rejected (None: the labels do not support rejection).
-    """
+    """A head with its temperature, sorted similarities to other groups, and the share to reject, or None."""
 
     head: Head
     classes: tuple[str, ...]
@@ -143,9 +138,7 @@ def fit_classifier(
 
 @dataclass(frozen=True)
 class Choice:
-    """What cross-validation chose: `plain` with a candidate, or a method of `halp.tasks.adapt`; and the
-    temperature.
-    """
+    """What cross-validation chose: `plain` with a candidate, or a method of `halp.tasks.adapt`."""
 
     method: str
     candidate: Candidate
@@ -263,9 +256,7 @@ def sample_rows(labels: Labels, groups: npt.NDArray[np.int64], most: int, seed: 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A row to label, with the classifier's uncertainty (0 … 1) and the distance to labelled or chosen rows
-    (0 … 2).
-    """
+    """A row to label, with uncertainty (0 … 1) and distance to labelled or chosen rows (0 … 2)."""
 
     row: int
     uncertainty: float

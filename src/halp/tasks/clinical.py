@@ -23,17 +23,14 @@ from halp.tasks.pose_tracks import Floats, PoseTrack
 
 SMOOTHING = "angles: none; velocities: Savitzky-Golay, second order, 0.2 s"
 
-Measure = Callable[
-    [PoseTrack, Any, str], Floats
-]  # a person, its `BodyFrame` (None for bends of limbs), and a side
+# a person, its `BodyFrame` (None for bends of limbs), and a side
+Measure = Callable[[PoseTrack, Any, str], Floats]
 _PLANELESS = ("elbow_flexion", "knee_flexion")
 
 
 @dataclass(frozen=True)
 class ClinicalAngle:
-    """A clinical angle: joints it needs (without side), what zero and plus mean, and the angle of the ISB it
-    comes near to.
-    """
+    """A clinical angle: joints (without side), meaning of zero and plus, and the nearest ISB angle."""
 
     name: str
     needs: tuple[str, ...]
@@ -45,14 +42,11 @@ class ClinicalAngle:
 
 
 def clinical_angles(poses: PoseTrack) -> dict[str, Floats]:
-    """All clinical angles that a person's joints give, in degrees `(T,)`, by name such as
-    `knee_flexion_left`.
-    """
+    """All clinical angles of a person's joints, in degrees `(T,)`, by name such as `knee_flexion_left`."""
     topology, frame = poses.topology, None
     if {"hip_left", "hip_right"} <= set(topology.joints):
-        with suppress(
-            InputError
-        ):  # without shoulders nothing tells where up is; bends of limbs do not need that
+        # without shoulders nothing tells where up is; bends of limbs do not need that
+        with suppress(InputError):
             frame = body_frame(poses)
     result = {}
     for angle in ANGLES:

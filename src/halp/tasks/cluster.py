@@ -1,6 +1,4 @@
-"""Groups without labels: k-means on the sphere of vectors, how many by the silhouette, and a typical clip of
-each.
-"""
+"""Groups without labels: k-means on the sphere, number by silhouette, a typical clip of each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Compare two recordings: align them in time by the encoder's features, then measure differences by frame and
-joint.
-"""
+"""Compare two recordings: align them by the encoder's features, then measure differences."""
 
 from __future__ import annotations
 
@@ -279,9 +277,7 @@ def sliding_windows(
 
 
 def joint_distances(first: Frames, second: Frames, pairs: Ints, topology: Topology) -> Floats:
-    """Distance of every joint of the first person in aligned frames `(L, V)`, in mean bone lengths; NaN if
-    one is missing.
-    """
+    """Distance of the first person's joints in aligned frames `(L, V)`, in mean bone lengths, or NaN."""
     poses = [_pose(frames, topology) for frames in (first, second)]
     return np.linalg.norm(poses[0][pairs[:, 0]] - poses[1][pairs[:, 1]], axis=-1)
 

@@ -58,9 +58,7 @@ class Cycle:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves of an angle over cycles: every cycle, `groups` with mean and band, and the `test` of their
-    difference.
-    """
+    """Curves of an angle: every cycle, `groups` with mean and band, and the `test` of their difference."""
 
     angle: str
     cycles: Sequence[Cycle]

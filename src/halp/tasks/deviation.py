@@ -41,9 +41,7 @@ NO_INTERVAL = {
 
 @dataclass(frozen=True)
 class PersonWindows:
-    """Windows with their recording, person and span; vectors `(N, F)`, and poses `(N, S, V, C)` resampled to
-    one length.
-    """
+    """Windows with recording, person and span; vectors `(N, F)`, poses `(N, S, V, C)` of equal length."""
 
     recordings: list[str]
     persons: list[str]
@@ -153,9 +151,7 @@ def deviation(reference: Reference, tested: PersonWindows) -> list[dict[str, Any
 
 
 def _unit(vectors: npt.NDArray[np.float32]) -> Floats:
-    """Vectors of length one. The reference's mean stays in: without it all movements are about equally far
-    from each other.
-    """
+    """Unit vectors, not centred: around the reference's mean, all movements are about equally distant."""
     rows = np.asarray(vectors, dtype=np.float64)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
@@ -176,9 +172,7 @@ def _joint_differences(one: npt.NDArray[np.float32], other: npt.NDArray[np.float
 
 
 def warnings_about(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Sentences about rows of `deviation`: movements of another kind, and percentiles that depend on the
-    window.
-    """
+    """Notes on rows of `deviation`: movements of another kind, and percentiles that depend on windows."""
     sentences = []
     unlike = [row["recording"] for row in rows if row["unlike"]]
     if unlike:

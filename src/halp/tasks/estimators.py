@@ -142,9 +142,7 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> FewLabelClassifier:
-        """Fit on labelled vectors; vectors of one group (person or recording) stay together while settings
-        are chosen.
-        """
+        """Fit on labelled vectors; vectors of a group (person or recording) stay together in selection."""
         X, y = validate_data(self, X, y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -171,9 +169,7 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
         return self._predict(X).probabilities
 
     def is_novel(self, X: Any) -> npt.NDArray[np.bool_]:
-        """Which vectors are unlike everything that was labelled: `rejection_rate` of what is like it, at
-        most.
-        """
+        """Which vectors are unlike all labelled ones; of similar ones at most `rejection_rate`."""
         return self._predict(X).rejected
 
     def _predict(self, X: Any) -> Prediction:

@@ -1,6 +1,4 @@
-"""Excursions of a curve from its resting value and back, and the component of a movement whose excursions are
-repetitions.
-"""
+"""Excursions of a curve from its resting value and back, and the component whose are repetitions."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ SAMPLES = 48
 
 
 def best_component(values: Floats, fps: float, joints: int) -> tuple[Floats, list[tuple[int, int, bool]]]:
-    """The principal component with the longest way over like excursions, and their spans (first, last,
-    partial).
-    """
+    """The principal component with the longest path over similar excursions, and their spans."""
     centred = values - values.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     return best_curve(
@@ -36,9 +32,7 @@ def best_component(values: Floats, fps: float, joints: int) -> tuple[Floats, lis
 def best_curve(
     curves: Sequence[Floats], centred: Floats, fps: float, smallest: float
 ) -> tuple[Floats, list[tuple[int, int, bool]]]:
-    """The curve, upwards or downwards, with the longest way over like excursions of `smallest` or more, and
-    their spans.
-    """
+    """The curve, upwards or downwards, with the longest path over similar excursions, and their spans."""
     best: tuple[float, Floats, list[tuple[int, int, bool]]] = 0.0, curves[0], []
     for curve in curves:
         for side in (curve, -curve):
@@ -83,9 +77,7 @@ def _excursions(curve: Floats, fps: float, smallest: float) -> tuple[list[tuple[
 def _with_cut_off(
     curve: Floats, spans: list[tuple[int, int, bool]], smallest: float
 ) -> list[tuple[int, int, bool]]:
-    """The spans with the ends of repetitions that the recording begins or ends in: flanks without their
-    peak.
-    """
+    """The spans with partial repetitions at the start or end of the recording: flanks without a peak."""
     first, last = spans[0][0], spans[-1][1]
     end = len(curve) - 1
     if first > 0 and curve[0] == curve[: first + 1].max() and curve[0] - curve[: first + 1].min() >= smallest:
@@ -96,9 +88,7 @@ def _with_cut_off(
 
 
 def _alikeness(values: Floats, spans: list[tuple[int, int]]) -> float:
-    """How much of the movement within spans their mean explains, 0 … 1: little where two kinds of spans
-    alternate.
-    """
+    """Share of the movement within spans explained by their mean: small if two kinds alternate."""
     if len(spans) < 2:
         return 0.5
     cuts = np.stack([resampled(values[first : last + 1], SAMPLES // 2) for first, last in spans])
@@ -107,9 +97,7 @@ def _alikeness(values: Floats, spans: list[tuple[int, int]]) -> float:
 
 
 def _foot(curve: Floats, peak: int, limit: int, step: int) -> int:
-    """Where the flank of a peak towards `limit` ends: the last frame above a part of its height over the
-    lowest point.
-    """
+    """End of a peak's flank towards `limit`: the last frame above a part of its height."""
     flank = curve[peak : limit + 1] if step > 0 else curve[limit : peak + 1][::-1]
     low = flank.min()
     below = np.flatnonzero(flank <= low + _REST * (curve[peak] - low))

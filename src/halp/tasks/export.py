@@ -179,9 +179,7 @@ def pull(repository: str, out: str | os.PathLike[str], *, revision: str | None =
 
 
 def _download(hub: Any, repository: str, name: str, revision: str | None, path: Path) -> None:
-    """Write a file as it comes: no byte more than was declared, nothing compressed, and not slower than
-    `SLOWEST`.
-    """
+    """Write a file as it arrives: at most the declared bytes, uncompressed, no slower than `SLOWEST`."""
     from huggingface_hub import get_token, hf_hub_url
 
     address = hf_hub_url(repository, name, revision=revision, endpoint=hub.endpoint)

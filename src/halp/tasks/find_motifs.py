@@ -29,9 +29,7 @@ from halp.tasks.windows import embedded
 
 @dataclass(frozen=True)
 class Motifs:
-    """Movements that come again: their bouts, a row about each, and the model that finds them in other
-    recordings.
-    """
+    """Recurring movements: their bouts, a row about each, and the model that finds them elsewhere."""
 
     model: MotifModel
     bouts: Events
@@ -154,9 +152,7 @@ def motif_answers(
     groups: npt.NDArray[np.int64] | None = None,
     shortest: float = 0.0,
 ) -> tuple[list[Event], npt.NDArray[np.float64]]:
-    """Motifs of every recording as segments, and the probabilities of all rows; `groups` joins motifs to
-    fewer.
-    """
+    """Motifs of every recording as segments, and all rows' probabilities; `groups` merges motifs."""
     parts = sequences(table)
     names = motif_names(len(model) if groups is None else int(groups.max()) + 1)
     probability = np.zeros((len(table), len(model)))

@@ -121,9 +121,7 @@ def finetune(
 def _head(
     network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, classes: int, kept: Labels
 ) -> Head:
-    """The trained head on standardised vectors, W x + b = (W·scale) (x − mean) / scale + (b + W mean); the
-    rows `kept` are the reference for rejection.
-    """
+    """The trained head on standardised vectors, with the rows `kept` as reference for rejection."""
     layer = network.head
     if not isinstance(layer, nn.Linear):
         raise TypeError("a linear head is expected")
@@ -136,9 +134,7 @@ def _head(
 def _judge(
     network: Finetuned, clips: list[Frames], data: Labelling, kept: Labels, held: Labels
 ) -> tuple[float, Floats, dict[str, Any]]:
-    """Temperature, similarities to the nearest training clip, and accuracy, on clips that were not trained
-    on.
-    """
+    """Temperature, similarities to the nearest training clip, and accuracy on held-out clips."""
     vectors = embed_frames(network.encoder, clips)
     bank = sample_rows(data.labels[kept], data.groups[kept], BANK, 0)
     head = _head(network, vectors[kept], data.labels[kept], len(data.classes), bank)

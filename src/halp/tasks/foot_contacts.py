@@ -1,6 +1,4 @@
-"""When feet touch and leave the ground, from the way of each foot in front of the hips, and whether they take
-turns.
-"""
+"""When feet touch and leave the ground, from their path relative to the hips; whether they alternate."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ def extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
 
 
 def foremost(ways: Mapping[str, Floats], leg: float, fps: float) -> dict[str, np.ndarray]:
-    """Frames in which each foot is furthest in front; of two in quick succession without the other foot's
-    between them only the one that is further in front.
-    """
+    """Frames where each foot is furthest ahead; of two without the other foot's in between, the further."""
     found = {side: extremes(ways[side], leg, fps) for side in SIDES}
     between = np.concatenate([np.diff(frames) for frames in found.values()])
     usual = np.median(between) if len(between) else 0.0
@@ -108,9 +104,7 @@ def impacts(poses: PoseTrack, joints: Floats, frame: BodyFrame, side: str, ahead
 def in_turns(
     ways: dict[str, Floats], contacts: dict[str, np.ndarray], side: str, first: int, last: int
 ) -> bool:
-    """Whether the feet take turns between two contacts of one of them: the other meets the ground once,
-    about halfway, and one goes forward while the other goes back.
-    """
+    """Whether the feet alternate: the other one lands once, about halfway, and they move in opposition."""
     from_here = (contacts[OTHER[side]] - first) / (last - first)
     inside = from_here[(from_here > 0) & (from_here < 1)]
     one, other = (ways[name][first : last + 1] - ways[name][first : last + 1].mean() for name in SIDES)

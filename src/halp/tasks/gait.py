@@ -105,9 +105,7 @@ class Stride:
 
 @dataclass(frozen=True)
 class Gait:
-    """Strides of one person in one recording, and the contacts and toe-offs `{side: seconds}` they are made
-    of.
-    """
+    """Strides of one person in one recording, with their contacts and toe-offs `{side: seconds}`."""
 
     poses: PoseTrack
     strides: list[Stride]
@@ -127,9 +125,7 @@ class Gait:
         ]  # fmt: skip
 
     def measures(self) -> dict[str, dict[str, Any]]:
-        """Every measure over both sides and per side, with intervals of the means over strides, and their
-        asymmetry.
-        """
+        """Every measure over both sides and per side, with intervals over strides, and its asymmetry."""
         result = {}
         for name, unit in MEASURES.items():
             sides = {side: [getattr(s, name) for s in self.strides if s.side == side] for side in SIDES}

@@ -1,6 +1,4 @@
-"""Groups of people compared: the person is the unit, with effect sizes, intervals and tests corrected over
-labels.
-"""
+"""Groups of people compared: the person is the unit; effect sizes, intervals, corrected tests."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def groups_of(events: Events, by: str) -> dict[str, str]:
 
 
 def person_values(tiers: Sequence[Bouts], labels: Sequence[str], measure: str) -> dict[str, dict[str, float]]:
-    """A value of the measure for every label and person, all recordings of a person together; NaN where
-    undefined.
-    """
+    """A value per label and person, over all of the person's recordings; NaN where undefined."""
     by_person: dict[str, list[Bouts]] = defaultdict(list)
     for tier in tiers:
         by_person[tier.person].append(tier)
@@ -203,9 +199,7 @@ def _adjusted(
     resamples: int,
     seed: int,
 ) -> dict[str, Any]:
-    """The difference of two groups with covariates taken out, its interval, and p by permuted residuals
-    (Freedman-Lane).
-    """
+    """The covariate-adjusted difference of two groups, its interval, and p (Freedman-Lane)."""
     from scipy.stats import t as student
 
     columns = np.array(
@@ -253,9 +247,7 @@ def _adjusted(
 def permutation_p(
     values: Floats, group: npt.NDArray[np.int64], resamples: int, rng: np.random.Generator
 ) -> float:
-    """How often people dealt out to groups at random differ as much: by means for two groups, by mean ranks
-    for more.
-    """
+    """p by permuting people: differences of means for two groups, of mean ranks for more."""
     from scipy.stats import rankdata
 
     count = int(group.max()) + 1
@@ -264,9 +256,7 @@ def permutation_p(
     sizes = np.bincount(group)
 
     def spread(order: npt.NDArray[np.int64]) -> Floats:
-        """Squared means of groups, weighted by size: for two groups this orders like the absolute
-        difference.
-        """
+        """Squared means of groups, weighted by size: for two groups ordered as the absolute difference."""
         sums = np.stack([np.where(order == number, numbers, 0.0).sum(1) for number in range(count)], axis=1)
         return (sums**2 / sizes).sum(1)
 

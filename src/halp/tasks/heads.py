@@ -28,9 +28,7 @@ FAINT = 1e-3  # vote that a class has without any neighbour
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kind of classifier with its one setting: C of the linear one, k of the neighbours, nothing for the
-    others.
-    """
+    """A kind of classifier with its setting: C of linear, k of nearest neighbours, else none."""
 
     kind: str
     setting: float = 1.0
@@ -186,9 +184,7 @@ def column_scale(vectors: Vectors, one_scale: bool = False) -> Vectors:
 def project_to_row_span(
     vectors: Vectors, one_scale: bool = False, fitted: Labels | slice = slice(None)
 ) -> Vectors:
-    """Vectors, standardised by the `fitted` rows, rotated into at most as many coordinates as rows; inner
-    products are unchanged.
-    """
+    """Standardised vectors, rotated into at most as many coordinates as rows; equal inner products."""
     mean, scale = vectors[fitted].mean(0), column_scale(vectors[fitted], one_scale)
     rows = ((vectors - mean) / scale).astype(np.float32)
     if rows.shape[1] <= len(rows):

@@ -38,9 +38,7 @@ _REMEDY = "install it with `pip install 'halp-motion[search]'`, or search exactl
 
 @dataclass(frozen=True)
 class IndexFacts:
-    """What is known about an index: its size, lists and how many of each segment are looked into, and its measured
-    recall@10. `filters` has probes and recall of large filters, by a hash of their rows.
-    """
+    """Facts of an index: size, lists, probes per segment, recall@10; `filters`: probes of large filters."""
 
     vectors: int
     dimensions: int
@@ -76,9 +74,7 @@ class OpenedSegment:
 
 
 def search_exactly(vectors: Vectors, queries: Floats, k: int) -> tuple[Rows, Floats]:
-    """Rows and cosine similarities `(Q, k)` of the nearest vectors, nearest first, blockwise over a memory
-    map.
-    """
+    """Rows and cosine similarities `(Q, k)` of the nearest vectors, nearest first, blockwise."""
     return neighbours(vectors, queries, min(k, len(vectors)))
 
 
@@ -143,9 +139,7 @@ class ApproximateIndex:
             probes = min(2 * probes, self.facts.lists)
 
     def filtered(self, passing: Rows, queries: Floats, k: int) -> tuple[Rows, Floats, IndexFacts]:
-        """Nearest of many rows that pass a filter; exact the first time, which also determines how many lists
-        later searches probe.
-        """
+        """Nearest of many rows that pass a filter; exact at first, which sets probes of later searches."""
         key, usual = hashlib.sha256(passing.astype("<i8").tobytes()).hexdigest()[:32], self.facts.probes
         mask = np.zeros(len(self.vectors), dtype=bool)
         mask[passing] = True

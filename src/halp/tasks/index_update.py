@@ -62,9 +62,7 @@ def search_index(
 
 
 def update_index(folder: Path, vectors: Vectors, *, seed: int = 0, progress: bool = True) -> ApproximateIndex:
-    """The index of vectors that a folder keeps: new shards are added, those that are gone are left out, and recall@10
-    is measured on a sample of the vectors.
-    """
+    """The index of a folder of vectors, updated by shards; recall@10 is measured on a sample."""
     index = open_index(folder, vectors)
     if index is not None:
         return index

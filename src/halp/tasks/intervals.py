@@ -152,9 +152,7 @@ def asymmetry(left: float | None, right: float | None) -> float | None:
 def asymmetry_interval(
     left: npt.ArrayLike, right: npt.ArrayLike, *, resamples: int = 2000, seed: int = 0
 ) -> list[float] | None:
-    """Bootstrap interval of `asymmetry` of two means over the strides of each side; None below five of a
-    side.
-    """
+    """Bootstrap interval of `asymmetry` of two means over strides; None below five per side."""
     sides = [np.asarray(side, dtype=np.float64) for side in (left, right)]
     if min(map(len, sides)) < FEWEST_DRAWN:
         return None

@@ -14,9 +14,7 @@ from halp.tasks.classifier import Labels
 
 @dataclass(frozen=True)
 class Labelling:
-    """Classes of labelled rows, 0 … C − 1; rows of one group (person or recording) are not independent of
-    each other.
-    """
+    """Classes of labelled rows, 0 … C − 1; rows of one group (person or recording) are dependent."""
 
     labels: Labels
     classes: tuple[str, ...]

@@ -1,6 +1,4 @@
-"""Live recognition: frames come in one at a time, an answer goes out every stride, with the time that it
-took.
-"""
+"""Live recognition: frames come in one at a time; every stride gives an answer with its latency."""
 
 from __future__ import annotations
 
@@ -105,9 +103,7 @@ class LiveRecognition:
         self._ring[:] = 0
 
     def push(self, frame: Frame | None) -> Event | None:
-        """Take one frame `(V, C)` or `(P, V, C)`, None if nobody is seen; an answer where a stride is
-        complete.
-        """
+        """Take one frame `(V, C)`, `(P, V, C)`, or None (nobody); an answer where a stride is complete."""
         began = time.perf_counter()
         if not self.take(frame):
             return None
@@ -158,9 +154,7 @@ class LiveRecognition:
         return np.where((np.abs(frame) <= LARGEST_COORDINATE).all(-1, keepdims=True), frame, 0)
 
     def _recognise(self) -> tuple[str | None, float | None, bool | None]:
-        """Best class, its probability, and whether it is rejected; nothing if nobody is seen most of the
-        time.
-        """
+        """Best class, its probability, and whether it is rejected; None if nobody is seen mostly."""
         frames = self.window_frames()
         if frames is None:
             return None, None, None
@@ -178,9 +172,7 @@ class LiveRecognition:
         return self._busy
 
     def summary(self, rate: float | None = None) -> str:
-        """Frames and answers so far, latency, and how many frames per second it could keep up with (`rate`,
-        where known).
-        """
+        """Frames and answers so far, latency, and the frames per second that it can keep up with."""
         if not self.answers:
             return f"{self.frames} frames, no answer: a window of {self.window:g} s has {self.width} frames"
         median, high = np.quantile(self._latencies, [0.5, 0.95])
@@ -237,17 +229,13 @@ class FrameReader:
 
 
 def parse_frame(line: bytes | str, topology: Topology) -> Frame | None:
-    """The persons `(P, V, C)` of a line of JSON, None if nobody is seen; an error of Python where it is no
-    frame.
-    """
+    """The persons `(P, V, C)` of a line of JSON, or None; raises Python's errors if it is not a frame."""
     data = json.loads(line)
     return frame_persons(data["joints"] if isinstance(data, dict) else data, topology)
 
 
 def frame_persons(data: Any, topology: Topology) -> Frame | None:
-    """The persons `(P, V, C)` of a frame as nested lists, joints or persons, with None for what is missing;
-    None if nobody is seen, an error of Python where it is no frame.
-    """
+    """The persons `(P, V, C)` of a frame as nested lists, None for missing parts or for no person at all."""
     if data is None or data == []:
         return None
     if not isinstance(data, list):

@@ -1,6 +1,4 @@
-"""Deviation of recordings from a reference group: windows of both, and the measure of
-`halp.tasks.deviation`.
-"""
+"""Deviation of recordings from a reference group, by windows and `halp.tasks.deviation`."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ from halp.tasks.windows import LONGEST, embedded
 
 @dataclass(frozen=True)
 class Deviations:
-    """A row per recording: score, percentile, whether it is unlike the whole reference, joints and
-    moments.
-    """
+    """A row per recording: score, percentile, whether unlike the whole reference, joints and moments."""
 
     rows: Sequence[dict[str, Any]]
     origin: str
@@ -133,9 +129,7 @@ def deviation(
 def deviation_windows(
     encoder: PretrainedEncoder, source: Source, table: FeatureTable, people: dict[str, str] | None = None
 ) -> PersonWindows:
-    """Windows with the person of each: from a table by recording, else the subject of the source, else the
-    recording.
-    """
+    """Windows with the person of each: from a table, else the subject of the source, else the recording."""
     rows = np.flatnonzero(table.seen > 0.5)
     names = [table.name(int(row)) for row in rows]
     persons = []

@@ -78,9 +78,7 @@ class Model:
         reading: Reading | None = None,
         **keywords: Unpack[ReadingKeywords],
     ) -> Predictions:
-        """Classes of arrays, recordings or a store, see `halp.classify_predict`; arrays have the encoder's
-        joints unless `topology` is given. Safe to call from several threads.
-        """
+        """Classes of arrays, recordings or a store, see `halp.classify_predict`; safe in several threads."""
         from halp.tasks.classify import predict
 
         return predict(

@@ -35,9 +35,7 @@ _ARRAYS = ("mean", "axes", "means", "variances", "start", "transitions")
 
 @dataclass(frozen=True)
 class MotifModel:
-    """A fitted model: the projection of vectors, and means, variances, start and transitions of `K`
-    motifs.
-    """
+    """A fitted model: projection of vectors; means, variances, start and transitions of `K` motifs."""
 
     mean: Floats
     axes: Floats
@@ -55,9 +53,7 @@ class MotifModel:
         return motif_names(len(self))
 
     def probabilities(self, sequences: Sequence[npt.ArrayLike]) -> list[Floats]:
-        """For every sequence of vectors `(T, F)` the probabilities `(T, K)` of motifs, all of its windows
-        considered.
-        """
+        """Probabilities `(T, K)` of motifs for every sequence of vectors `(T, F)`, given all its windows."""
         model = _hmm(len(self), 0)
         model.startprob_, model.transmat_ = self.start, self.transitions
         model.means_, model.covars_ = self.means, self.variances
@@ -78,18 +74,14 @@ class MotifModel:
         return (vectors - self.mean) @ self.axes
 
     def tree(self) -> Floats:
-        """Merges `(K − 1, 4)` of motifs that are most alike, as `scipy.cluster.hierarchy.linkage` gives them
-        (average).
-        """
+        """Merges `(K − 1, 4)` of similar motifs, as of `scipy.cluster.hierarchy.linkage` (average)."""
         from scipy.cluster.hierarchy import linkage
 
         scaled = self.means / np.sqrt(self.variances.mean(axis=0))
         return np.asarray(linkage(scaled, "average")) if len(self) > 1 else np.zeros((0, 4))
 
     def merged(self, count: int) -> npt.NDArray[np.int64]:
-        """For every motif the number of its group, where the most similar are joined until `count` are
-        left.
-        """
+        """The group of every motif; the most similar are merged until `count` are left."""
         from scipy.cluster.hierarchy import fcluster
 
         if len(self) == 1:

@@ -64,9 +64,7 @@ def somebody(clips: Tensor) -> Tensor:
 
 
 class ModelGraph(nn.Module):
-    """Points → probabilities `(B, classes)`, and whether a clip is rejected `(B,)`; a clip without anybody
-    always is.
-    """
+    """Points → probabilities `(B, classes)` and rejections `(B,)`; clips without anybody are rejected."""
 
     axes: Tensor
     removed: Tensor
@@ -220,9 +218,7 @@ def _export_graph(
 
 
 def check_onnx(what: PretrainedEncoder | Model, session: Any, layout: Topology) -> float:
-    """The largest difference between the library and a session: of probabilities, or of features over the
-    largest one.
-    """
+    """Largest difference between library and session: of probabilities, or relative of features."""
     worst = 0.0
     for clips in sample_clips(layout):
         points = np.stack(clips)
@@ -252,9 +248,7 @@ def check_onnx(what: PretrainedEncoder | Model, session: Any, layout: Topology) 
 
 
 def sample_clips(layout: Topology) -> Iterator[Clips]:
-    """Batches of random walks of joints: of several sizes, with missing joints and frames, absent and too
-    many persons.
-    """
+    """Batches of random walks: several sizes, missing joints and frames, absent and too many persons."""
     draw = np.random.default_rng(1)
     for batch, frames, persons in ((1, 64, 1), (2, 23, 2), (5, 150, 3)):
         shape = (batch, frames, persons, len(layout), layout.dimensions)

@@ -62,9 +62,7 @@ class People(Sequence[Person]):
         return Events(found)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A row per person: number, recording, first and last moment, share of frames, height, place,
-        score.
-        """
+        """A row per person: number, recording, first and last moment, share of frames, height, score."""
         return [{**person.to_json(), "recording": self.recording(person)} for person in self.people]
 
     def thumbnail(self, person: Person) -> npt.NDArray[np.uint8]:

@@ -95,9 +95,7 @@ def _flips(differences: Floats, resamples: int, seed: int) -> tuple[Any, Iterato
 def _exchanges(
     rows: Floats, first: int, resamples: int, seed: int
 ) -> tuple[Any, Iterator[npt.NDArray[Any]], bool]:
-    """t of two groups, where the rows `(first,)` that are given are the first group, and all choices or
-    random ones.
-    """
+    """t of two groups for each choice of the rows `(first,)` of the first: all choices or random ones."""
     count = len(rows)
     total, squares = rows.sum(0), (rows**2).sum(0)
 
@@ -115,9 +113,7 @@ def _exchanges(
 
 
 def _ratio(difference: Floats, error: Floats) -> Floats:
-    """t, zero if nothing varies and nothing differs, very large where nothing varies and something
-    differs.
-    """
+    """t; zero if nothing varies or differs, very large if something differs without varying."""
     return difference / np.maximum(error, 1e-9 * np.maximum(np.abs(difference), 1e-9))
 
 

@@ -1,6 +1,4 @@
-"""Poses for archives: Motion-BIDS, a folder of tables by participant, and NWB with ndx-pose, a file per
-person.
-"""
+"""Poses for archives: Motion-BIDS, tables by participant, and NWB with ndx-pose, a file per person."""
 
 from __future__ import annotations
 

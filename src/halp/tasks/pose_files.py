@@ -56,9 +56,7 @@ def poses(
 
 
 def write_poses(people: Iterable[PoseTrack], folder: Path, file_format: str) -> list[Path]:
-    """Write every person to a file named after the recording; units stay as they are (metres, for most
-    formats).
-    """
+    """Write every person to a file named after the recording; units stay the same (mostly metres)."""
     check_choice("format of poses", file_format, FORMATS)
     if file_format == "bids":
         try:
@@ -184,9 +182,7 @@ def bvh(poses: PoseTrack) -> str:
 
 
 def _turned(before: Floats, bones: list[tuple[Floats, Floats]]) -> Floats:
-    """Rotations `(T, 3, 3)` that bring bones at rest onto where they are, from the rotation of the parent
-    on.
-    """
+    """Rotations `(T, 3, 3)` of bones from rest to their positions, relative to the parent's rotation."""
     if len(bones) == 1:
         rest, now = bones[0]
         a, b = (

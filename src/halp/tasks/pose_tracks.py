@@ -1,6 +1,4 @@
-"""Whole recordings of a source as they were recorded: poses on the recording's own clock, one person at a
-time.
-"""
+"""Whole recordings of a source as recorded: poses on the recording's own clock, by person."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PoseTrack:
-    """Joints `(T, V, C)` of one person in one recording, NaN if a joint or the person is missing; `start` in
-    seconds. `height_px` is the height of the body in pixels where poses are estimated from a video, else 0.
-    """
+    """Joints `(T, V, C)` of a person in a recording, NaN if missing; `height_px`: in pixels of a video."""
 
     recording: str
     person: int
@@ -52,18 +48,14 @@ class PoseTrack:
 
     @property
     def number(self) -> int:
-        """The person's number from 1: in the video, where it shows several people, else the place in the
-        recording.
-        """
+        """The person's number from 1: in a video of several people, else the place in the recording."""
         return person_of(self.recording) or self.person + 1
 
 
 def read_poses(
     source: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
 ) -> Iterator[PoseTrack]:
-    """Every person of every recording of a source, as recorded; a store gives its clips as they were
-    normalised.
-    """
+    """Every person of every recording of a source, as recorded; clips of a store are normalised."""
     reading = combine(reading, keywords)
     opened = open_source(source, reading)
     topology = opened.topology

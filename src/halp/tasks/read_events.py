@@ -62,9 +62,7 @@ def events(
 def read_matched(
     source: EventsLike, file_format: str = "auto", recordings: AnySource | None = None
 ) -> Events:
-    """Events of a file or folder, matched with recordings where they are given; what does not fit is a
-    warning.
-    """
+    """Events of a file or folder, matched with recordings if given; what does not fit is a warning."""
     found, notes = (source, []) if isinstance(source, Events) else read_events(source, file_format)
     if recordings is not None:
         lengths = recording_lengths(recordings)

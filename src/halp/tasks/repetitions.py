@@ -284,9 +284,7 @@ def _smoothed(values: Floats, fps: float) -> Floats:
 
 
 def _distances(cuts: list[Floats], reference: int | None) -> tuple[list[float], int | None]:
-    """Distances of repetitions to a reference by dynamic time warping, per frame and joint coordinate;
-    default: medoid.
-    """
+    """DTW distances of repetitions to a reference (default: medoid), per frame and joint coordinate."""
     if not cuts:
         return [], None
     even = [resampled(cut, SAMPLES) for cut in cuts]
@@ -318,9 +316,7 @@ def _widest_angle(poses: PoseTrack, joint: str | None = None) -> str:
 
 
 def repetition_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `Repetitions.to_json` for people: units in the names of columns, intervals beside their
-    means.
-    """
+    """A row of `Repetitions.to_json` for reading: units in column names, intervals beside means."""
     units = {"duration": "s", "cycle": "s", "range": "°"}
     shown = {name: row[name] for name in ("recording", "subject", "person", "count", "partial")}
     shown |= {

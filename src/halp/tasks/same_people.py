@@ -23,9 +23,7 @@ from halp.video.people import Person
 
 @dataclass(frozen=True)
 class SamePerson:
-    """One person in one video. `subject` is the person's name in the whole folder; `sure` (0 to 1) is how
-    much nearer the others of that name are than anybody else, None for a person of one video only.
-    """
+    """One person in one video; `subject`: name in the folder, `sure`: its confidence (0 to 1) or None."""
 
     film: Path
     recording: str

@@ -83,9 +83,7 @@ class SearchResults(Sequence[Event]):
         return Events(self.hits)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A row per hit, nearest first: name, similarity, start and end, and beside them the words of
-        events.
-        """
+        """A row per hit, nearest first: name, similarity, start and end, and the fields of events."""
         rows = []
         for hit in self.hits:
             event = hit.to_json()
@@ -200,9 +198,7 @@ def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:
 def _rows_of_query_file(
     query: Any, vectors: npt.NDArray[np.float32], source: Source, table: FeatureTable
 ) -> npt.NDArray[np.int64]:
-    """Rows of the recording that a queried file is, by its name and its vectors; none if there is nothing
-    else.
-    """
+    """Rows of the queried recording, by name and vectors; none if there is nothing else."""
     if not isinstance(query, (str, os.PathLike)):
         return np.zeros(0, dtype=np.int64)
     path = Path(query).resolve().with_suffix("").as_posix()

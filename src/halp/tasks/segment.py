@@ -1,6 +1,4 @@
-"""A timeline of a recording: windows with classes of a model, or with groups found in the recordings, merged
-into segments.
-"""
+"""A timeline of a recording: classified or grouped windows, merged into segments."""
 
 from __future__ import annotations
 

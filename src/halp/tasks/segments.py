@@ -1,6 +1,4 @@
-"""Predictions about spans of time, and how overlapping windows are merged into segments with one label
-each.
-"""
+"""Predictions about spans, and merging of overlapping windows into segments with one label each."""
 
 from __future__ import annotations
 
@@ -98,9 +96,7 @@ class Predictions(Sequence[Event]):
         return self.predictions[place]
 
     def events(self) -> Events:
-        """The predictions as events; the label is empty if they are rejected, and `nobody` where nobody is
-        seen.
-        """
+        """The predictions as events; the label is empty if rejected, `nobody` if nobody is seen."""
         return Events(self.predictions)
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -157,14 +153,10 @@ def merge_windows(
 def _merge_short(
     kind: npt.NDArray[np.int64], lengths: Floats, evidence: Floats, shortest: float, *, empty: int
 ) -> list[tuple[int, int]]:
-    """Give runs shorter than `shortest` the kind of a neighbour, in place, shortest first; the runs that are
-    left.
-    """
+    """Give runs shorter than `shortest` a neighbour's kind, in place, shortest first; returns the rest."""
     edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
-    end, before = (
-        dict(pairwise(edges)),
-        dict(zip(edges[1:], edges)),
-    )  # of a run by its first piece; the run before a piece
+    # of a run by its first piece; the run before a piece
+    end, before = (dict(pairwise(edges)), dict(zip(edges[1:], edges)))
     waiting = [(lengths[first:last].sum(), first, last) for first, last in end.items()]
     heapify(waiting)
     while waiting:
@@ -190,9 +182,7 @@ def _merge_short(
 
 
 def _mean_over_windows(middles: Floats, starts: Floats, ends: Floats, values: Floats) -> Floats:
-    """Mean values `(K, L)` of the windows over each piece; a piece without any has those of the piece
-    before.
-    """
+    """Mean values `(K, L)` of the windows over each piece; pieces without windows copy the piece before."""
     total, weight = np.zeros((len(middles), values.shape[1])), np.zeros(len(middles))
     for start, end, row in zip(starts, ends, values):
         first, last = np.searchsorted(middles, [start, end])

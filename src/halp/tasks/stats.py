@@ -327,9 +327,7 @@ def _observed_row(tier: Bouts, labels: Sequence[str]) -> dict[str, Any]:
 
 
 def entropy(totals: npt.ArrayLike) -> float | None:
-    """Shannon entropy in bits of how time is shared out: 0 for one label alone, log2(n) for n labels of equal
-    time.
-    """
+    """Shannon entropy of time shares in bits: 0 for one label, log2(n) for n labels of equal time."""
     from scipy import stats
 
     values = np.asarray(totals, dtype=np.float64)
@@ -337,9 +335,7 @@ def entropy(totals: npt.ArrayLike) -> float | None:
 
 
 def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str, Any]]:
-    """Per bin: bouts that begin in it, seconds and share of what was observed of it; the last bin may be
-    shorter.
-    """
+    """Per bin: bouts that begin in it, seconds, share of observed time; the last may be shorter."""
     count = math.ceil((tier.end - tier.begin) / width - 1e-9)
     if count > 100_000:
         raise InputError(f"bins of {width:g} s cut '{tier.recording}' into {count} parts; choose longer ones")

@@ -30,9 +30,7 @@ COMMAND = "npm ci --ignore-scripts && npm run vendor"
 
 
 def page_model(what: object, topology: str | Topology | None) -> tuple[Model, str]:
-    """A model and the joint layout that the page gives to it; refused where it has no classes, or another
-    layout is wanted.
-    """
+    """A model and the joint layout of the page; refused without classes or with another layout."""
     if not isinstance(what, Model):
         raise InputError("--web needs classes; make a model with `halp classify fit ENCODER LABELLED MODEL`")
     layout = LAYOUTS[what.encoder.topology.dimensions]

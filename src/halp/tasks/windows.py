@@ -1,6 +1,4 @@
-"""Windows of recordings: those that lie in events take their labels; their vectors make motifs and
-deviation.
-"""
+"""Windows of recordings: those within events take their labels; motifs and deviation use them."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ LONGEST = 2.0  # seconds of a window, where the user does not say
 
 
 def usual_cutting(events: Events, asked: WindowSettings) -> WindowSettings:
-    """Windows as asked for, else of the median duration of labelled events, up to two seconds, every half of
-    it.
-    """
+    """The given windows, else the median duration of events (up to two seconds) with half overlap."""
     durations = [event.duration for event in events if event.label not in ("", *UNSEEN)]
     if not durations:
         raise InputError(f"{events.origin} has no labelled event; nothing can be learned from it")

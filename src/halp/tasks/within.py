@@ -171,9 +171,7 @@ def _plain(values: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _paired(difference: Floats, seed: int) -> dict[str, Any]:
-    """Mean difference with Student's interval, Cohen's dz, and how many people changed upwards less
-    downwards.
-    """
+    """Mean difference with Student's interval, Cohen's dz, and people who rose less those who fell."""
     spread = float(difference.std(ddof=1))
 
     def dz(rows: Floats) -> Floats:
@@ -206,9 +204,7 @@ def _flipped_p(difference: Floats, resamples: int, seed: int) -> float:
 
 
 def _permuted_p(table: Floats, resamples: int, seed: int) -> float:
-    """How often conditions permuted within people spread as much: the spread of mean ranks, as in Friedman's
-    test.
-    """
+    """How often permuted conditions within people spread as much: mean ranks, as in Friedman's test."""
     from scipy.stats import rankdata
 
     ranks = np.asarray(rankdata(table, axis=1))

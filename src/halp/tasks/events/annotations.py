@@ -46,9 +46,7 @@ def _refuse_doctype(path: Path) -> None:
 
 
 def read_elan(path: Path) -> Rows:
-    """Aligned annotations of an ELAN file; a tier is a subject, its annotator says whether a model made
-    it.
-    """
+    """Aligned annotations of an ELAN file; a tier is a subject, its annotator tells human from model."""
     elan = needed("pympi.Elan")
     _refuse_doctype(path)
     try:
@@ -73,9 +71,7 @@ def read_elan(path: Path) -> Rows:
 
 
 def write_elan(path: Path, events: Events) -> None:
-    """An ELAN file of one recording, a tier for every subject and source; times in whole milliseconds, scores
-    are lost.
-    """
+    """An ELAN file of one recording, a tier per subject and source; milliseconds; scores are lost."""
     document = needed("pympi.Elan").Eaf(author="halp")
     document.remove_tier("default")
     document.adocument["DATE"] = "1970-01-01T00:00:00+00:00"
@@ -133,9 +129,7 @@ def read_textgrid(path: Path) -> Rows:
 
 
 def write_textgrid(path: Path, events: Events) -> None:
-    """A Praat TextGrid (short form) of one recording, a tier for every subject and source; scores are
-    lost.
-    """
+    """A Praat TextGrid (short form) of one recording, a tier per subject and source; scores are lost."""
     end = max([e.stop for e in events] + [events.lengths.get(e.recording, 0.0) for e in events])
     tiers = _named_tiers(events)
     lines = [
@@ -260,9 +254,7 @@ def _track_names(content: Content, path: Path) -> list[str]:
 
 
 def write_sleap(path: Path, events: Events, media: str = "mp4", fps: float = 30.0) -> None:
-    """A `.slp` file with all recordings as films; times become whole frames, an event has one frame at
-    least.
-    """
+    """A `.slp` file with all recordings as films; times become frames, an event has at least one."""
     if not 0 < fps <= 10_000:
         raise InputError(f"fps of {fps:g} cannot be; give the frames per second of the films")
     sleap: Any = needed("sleap_io", "sleap")

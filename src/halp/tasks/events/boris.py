@@ -34,9 +34,7 @@ def aggregated_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) 
 
 
 def tabular_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
-    """Rows of BORIS with one moment each; without a status the moments of a behaviour are starts and stops in
-    turn.
-    """
+    """Rows of BORIS with one moment each; without a status, starts and stops of a behaviour alternate."""
     events: list[Event] = []
     lengths: dict[str, float] = {}
     points = 0
@@ -91,9 +89,7 @@ def write_boris_excel(path: Path, events: Events) -> None:
 
 
 def _boris_marks(events: Events) -> Iterator[tuple[float, str, str, str]]:
-    """Time, subject, code and comment of the two ends of every event; stops come before the starts of the
-    same moment.
-    """
+    """Time, subject, code and comment of both ends of each event; stops precede starts of the same time."""
     marks = []
     for event in events:
         if event.label:

@@ -1,6 +1,4 @@
-"""What readers and writers of events share: times, texts that no spreadsheet runs, limits, workbooks,
-optional packages.
-"""
+"""Shared by readers and writers of events: times, cells without formulas, limits, optional packages."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class Format:
-    """How events are read and written; `single` formats hold one recording per file, `takes` are options of
-    the writer.
-    """
+    """How events are read and written; `single`: one recording per file, `takes`: the writer's options."""
 
     ending: str
     read: Callable[[Path], Rows]
@@ -197,9 +195,8 @@ def _with_points(row: tuple[int, dict[str, str]]) -> tuple[int, dict[str, str]]:
 
 def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
     events = []
-    same: dict[
-        tuple[str, ...], dict[str, str]
-    ] = {}  # further columns, such as a group, are mostly those of the row before
+    # further columns, such as a group, are mostly those of the row before
+    same: dict[tuple[str, ...], dict[str, str]] = {}
     for line, cells in table:
         row = {
             **{_OTHER_WORDS[name]: cell for name, cell in cells.items() if name in _OTHER_WORDS and cell},
