@@ -118,9 +118,7 @@ def search(
 def apart(
     collection: Collection, hits: Sequence[tuple[int, float]], known: Sequence[tuple[int, float, float]]
 ) -> list[tuple[int, float]]:
-    """Hits without those that share time with a known span or an earlier hit: windows that overlap are most
-    like each other.
-    """
+    """Hits without those that overlap a known span or an earlier hit: overlapping windows look most alike."""
     taken: dict[int, list[tuple[float, float]]] = {}
     for recording, start, stop in known:
         taken.setdefault(recording, []).append((start, stop))
@@ -141,9 +139,7 @@ def timeline(
     classes: Sequence[str],
     grouping: Grouping | None,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Tiers of a recording: segments of the model and of groups, who is absent, and probabilities over
-    time.
-    """
+    """Tiers of a recording: segments of the model and of groups, absences, and probabilities over time."""
     rows, facts = collection.rows_of(recording), collection.extent(recording)
     name, table = facts["name"], collection.table
     tiers: dict[str, list[dict[str, Any]]] = {}
@@ -185,9 +181,7 @@ def timeline(
 
 
 def compare(collection: Collection, first: int, second: int) -> tuple[dict[str, Any], Arrays]:
-    """Two rows aligned: frames of both, which frames belong together, and how far every joint is apart in
-    them.
-    """
+    """Two rows aligned: frames of both, the alignment, and the distance of every joint along it."""
     clips = ready_clips(collection.encoder, collection.source, (first, second))
     made = compare_clips(collection.encoder, clips[0], clips[1])
     arrays: Arrays = {

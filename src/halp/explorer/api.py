@@ -1,6 +1,4 @@
-"""What the page asks of a session, each request a method: over HTTP, from a notebook, or written into a
-static folder.
-"""
+"""What the page asks of a session, one method per request: over HTTP, a notebook, or a static folder."""
 
 from __future__ import annotations
 
@@ -150,9 +148,7 @@ class Api:
         )
 
     def _passing(self, given: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
-        """Rows that the filters of the page let through: those without a category that one of them hides;
-        None: all.
-        """
+        """Rows that pass the filters of the page, that is, have no hidden category; None: all."""
         passing = None
         for one in objects(given, "filters", 20):
             values = self.session.column(text(one, "column")).values

@@ -32,9 +32,7 @@ NEAREST = 4
 
 
 class LiveCamera:
-    """Keeps the poses of the last seconds. The pose estimator is opened at the first picture; one picture at
-    a time.
-    """
+    """Keeps the poses of the last seconds; opens the pose estimator at the first picture."""
 
     def __init__(self) -> None:
         self._lock, self._opened = threading.Lock(), ExitStack()
@@ -85,9 +83,8 @@ class LiveCamera:
     ) -> dict[str, Any]:
         encoder, past = collection.encoder, self._seen
         length = collection.source.cutting.window or WINDOW
-        if (
-            past and not past[-1][0] < seen.time < past[-1][0] + length
-        ):  # another camera, or one that was stopped
+        # another camera, or one that was stopped
+        if past and not past[-1][0] < seen.time < past[-1][0] + length:
             past.clear()
         past.append((seen.time, seen.joints(encoder.topology.dimensions)))
         share = keep_window(past, length)

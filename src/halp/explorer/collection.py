@@ -1,6 +1,4 @@
-"""A collection of movements as the explorer shows it: clips or windows with vectors, columns, maps, groups
-and frames.
-"""
+"""The explorer's collection: clips or windows with vectors, columns, maps, groups and frames."""
 
 from __future__ import annotations
 
@@ -34,9 +32,8 @@ from halp.tasks.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
 
 if TYPE_CHECKING:
-    from halp.evaluation.analysis.prototypes import (
-        KeySpace,
-    )  # brings the training along, which is slow to import
+    # brings the training along, which is slow to import
+    from halp.evaluation.analysis.prototypes import KeySpace
 
 REDUCED = 64  # principal components that maps, groups of large collections and static pages are computed from
 GROUPED = 1_000  # vectors that are grouped as they are; of more, principal components are
@@ -51,9 +48,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shown:
-    """A recording as it is shown: frames that follow each other in time, from `start` on, `clock` of them per
-    unit of time.
-    """
+    """A recording as shown: evenly spaced frames from `start` on, `clock` of them per unit of time."""
 
     frames: Frames
     start: float
@@ -63,9 +58,7 @@ class Shown:
 
 
 class Collection:
-    """Rows (clips, or windows of recordings) of a source. Frames stay on disk; vectors are kept as every
-    command keeps them.
-    """
+    """Rows (clips or windows of recordings) of a source. Frames stay on disk; vectors use the cache."""
 
     def __init__(
         self,
@@ -151,9 +144,7 @@ class Collection:
 
     @cached_property
     def _steps(self) -> tuple[str, ...]:
-        """Steps under which raw recordings are shown: the encoder's, where the joints allow it; no frame is
-        dropped or filled.
-        """
+        """Steps for showing raw recordings: the encoder's, if the joints allow it; keeps frames and gaps."""
         steps = tuple(step for step in self.encoder.normalisation if step not in ("drop-empty", "fill-gaps"))
         try:
             normalise(self.source.recording(0).frames[:8], self.source.topology, steps)
@@ -261,9 +252,7 @@ class Collection:
 
     @cached_property
     def columns(self) -> dict[str, Column]:
-        """What rows can be coloured by: class, subject, camera, further columns of a store, and parts of
-        recordings' names.
-        """
+        """Columns for colouring: class, subject, camera, columns of a store, parts of recordings' names."""
         made: dict[str, Column] = {}
         if (self.table.labels >= 0).any():
             known = list(self.table.class_names) or [
@@ -327,9 +316,7 @@ class Collection:
 
     @cached_property
     def even_rows(self) -> Numbers:
-        """Rows of which no recording has many more than others, so that long ones do not outweigh short
-        ones.
-        """
+        """Rows balanced over recordings, so that long ones do not outweigh short ones."""
         return even_rows(self.recording, self.table.starts)
 
     @property
@@ -350,8 +337,7 @@ class Collection:
         return {int(count): float(value) for count, value in self._kept("silhouettes", tried).tolist()}
 
     def group(self, count: int | None = None) -> Clusters:
-        """Groups as `halp cluster` makes them, each recording counted about alike; of more than 1,000 rows by
-        their principal components."""
+        """Groups as `halp cluster` makes them, recordings weighted about alike; above 1,000 rows by PCA."""
         name = f"even-groups-{count or 'auto'}"
         group = self._kept(name, lambda: pack_groups(group_evenly(self._grouped_by, self.even_rows, count)))
         typical = len(self) + np.arange(len(group) - len(self) - 1)

@@ -27,9 +27,7 @@ class Column:
 
 
 def name_parts(names: Sequence[str], pattern: str = "") -> dict[str, list[str]]:
-    """Parts of names by column: those of a pattern, else the parts between separators if all names have
-    equally many.
-    """
+    """Parts of names by column: of a pattern, else between separators if all names have equally many."""
     if pattern:
         pieces = re.split(r"\{(\w+)\}", pattern)
         fields = pieces[1::2]

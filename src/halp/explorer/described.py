@@ -1,6 +1,4 @@
-"""A session in words and numbers: its state, rows, labels, groups and model for the page, and its tables for
-a spreadsheet.
-"""
+"""A session as text and numbers: state, rows, labels, groups and model for the page, and its tables."""
 
 from __future__ import annotations
 
@@ -94,9 +92,7 @@ def describe_row(session: Session, row: int) -> list[list[Any]]:
 
 
 def label_state(session: Session) -> dict[str, Any]:
-    """Classes with the numbers of their labels and of rows that have them, what can be undone and redone, and the revision of all
-    this.
-    """
+    """Classes with their numbers of labels and rows, what can be undone and redone, and the revision."""
     column = session.label_column()
     counts = np.bincount(column.values[column.values >= 0], minlength=len(column.names))
     labels = column.labels
@@ -184,9 +180,7 @@ def result_table(session: Session) -> str:
 
 
 def recording_table(session: Session) -> str:
-    """One line for each recording: the label and the class that most of it has, and the share of its rows
-    that have it.
-    """
+    """One line per recording: its most frequent label and class, and the share of rows with the class."""
     collection, model, out = session.collection, session.model, io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow(

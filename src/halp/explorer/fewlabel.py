@@ -1,6 +1,4 @@
-"""The few-label model of the explorer: fitted, judged and asked for suggestions by the functions of `halp
-classify`.
-"""
+"""The few-label model of the explorer, fitted, assessed and queried by the functions of `halp classify`."""
 
 from __future__ import annotations
 
@@ -131,9 +129,7 @@ def assess_labels(
 def _neighbourhood(
     collection: Collection, rows: npt.NDArray[np.int64], values: npt.NDArray[np.int16]
 ) -> Neighbourhood | None:
-    """The labelled rows and a sample of those without a label, which few labels may be spread over; None
-    where it is no use.
-    """
+    """The labelled rows and a sample of unlabelled ones to spread few labels over; None if not useful."""
     others = np.flatnonzero(values < 0)
     if len(rows) > TUNED or not len(others):
         return None

@@ -1,6 +1,4 @@
-"""Groups that users name, merge and split; the acts are stored in the explorer's database and replayed at
-every start.
-"""
+"""Groups that users name, merge and split; acts are stored in the database and replayed at the start."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ def suggest_count(silhouettes: Mapping[int, float]) -> int:
 
 
 class GroupBook:
-    """The groups of a collection as they are now (`now`, None while they are being found), and acts on
-    them.
-    """
+    """The present groups of a collection (`now`, None until they are found), and acts on them."""
 
     def __init__(self, book: LabelBook) -> None:
         self.book = book
@@ -129,9 +125,7 @@ class GroupBook:
         return replace(made, revision=self.book.ledger.revision, undo=undo)
 
     def _take_over(self, of: str) -> None:
-        """Do again, once, what a file of an earlier version says was done to the groups, which it knew by
-        their places.
-        """
+        """Replay, once, the acts on groups in a file of an earlier version, which named them by index."""
         path = self.book.path.with_name(f"{self.book.path.name}.groups")
         try:
             kept = read_json(path)

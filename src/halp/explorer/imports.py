@@ -1,6 +1,4 @@
-"""Slow imports: one thread after the other, for threads that import parts of scikit-learn at once can see half
-of it; and without looking for garbage meanwhile.
-"""
+"""Slow imports, one thread at a time: concurrent imports can see scikit-learn half loaded."""
 
 from __future__ import annotations
 

@@ -28,9 +28,7 @@ class LabelColumn:
 def label_rows(
     collection: Collection, events: Sequence[Event], names: Sequence[str]
 ) -> npt.NDArray[np.int16]:
-    """For every row the place of the label of the events that cover at least half of it; later events go
-    first.
-    """
+    """For each row, the index of the label of the events that cover at least half of it; later ones win."""
     values = np.full(len(collection), -1, dtype=np.int16)
     place = {name: number for number, name in enumerate(names)}
     recordings = {name: number for number, name in enumerate(collection.recordings)}

@@ -1,6 +1,4 @@
-"""Facts about labels that never change: classes, the labels of a revision, what an act changed; and when two
-spans contradict each other.
-"""
+"""Immutable facts about labels: classes, labels of a revision, changes of an act, contradictions."""
 
 from __future__ import annotations
 

@@ -69,9 +69,7 @@ class LabelTable:
             leftover.unlink(missing_ok=True)
 
     def write(self, rows: Rows) -> None:
-        """Write the table. Labels are safe without it, so that a table that cannot be written is a
-        warning.
-        """
+        """Write the table. A failure is only a warning: labels are safe in the database."""
         if self._unreadable:
             return
         try:
@@ -88,9 +86,7 @@ class LabelTable:
 
 
 def bouts(rows: Rows) -> list[tuple[Event, list[int]]]:
-    """Events as the table has them, each with the ids of those it is made of: what overlaps and has the same
-    label is one.
-    """
+    """Events of the table with the ids of their parts: overlapping ones with the same label are merged."""
     tiers: dict[Any, list[tuple[Event, list[int]]]] = defaultdict(list)
     for row, event in sorted(rows, key=lambda one: (one[1].start, one[1].stop)):
         more = tuple(sorted(event.more.items()))

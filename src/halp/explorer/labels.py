@@ -59,9 +59,7 @@ def _act(
 
 
 class LabelBook:
-    """All labels of a table. An act is on the disk when its method returns; one process at a time holds a
-    table.
-    """
+    """All labels of a table. An act is on disk when its method returns; one process holds a table."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_suffix(".csv") if path.suffix == ".sqlite" else path

@@ -86,9 +86,7 @@ def fit_unit_box(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def load_or_compute(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Load an array whose hash is stored with it; compute and write it if either is missing or does not
-    match.
-    """
+    """Load an array whose hash is stored with it; compute and write it if missing or not matching."""
     if is_sealed(path):
         return np.load(path, allow_pickle=False)
     array = compute()

@@ -42,9 +42,7 @@ Change = tuple[str, int, Values | None, Values | None]  # table, id, before, aft
 
 @dataclass(frozen=True)
 class Ground:
-    """The basis of an act: the revision seen and the client; the client's number makes repeated requests
-    idempotent.
-    """
+    """The basis of an act: revision seen and client; the client's number makes repeats idempotent."""
 
     based: int | None = None
     client: str | None = None
@@ -90,9 +88,7 @@ class Stacks:
 
 
 class Ledger:
-    """Reads and writes the database. The file is created by the first act; callers hold a lock of their
-    own.
-    """
+    """Reads and writes the database, which the first act creates; callers hold their own lock."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.revision = path, 0
@@ -150,9 +146,7 @@ class Ledger:
         ground: Ground = NO_GROUND,
         **more: Any,
     ) -> Act:
-        """One act, whole or not at all: it is on the disk when this returns, and nothing has changed when it
-        raises.
-        """
+        """One act, whole or not at all: on disk when this returns, nothing changed when it raises."""
         body = {"changes": changes, **more}
         with self._transaction() as base:
             for change in changes:

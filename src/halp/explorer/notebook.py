@@ -1,6 +1,4 @@
-"""The explorer in a cell of a notebook: the same page, whose questions travel over the kernel's own
-connection.
-"""
+"""The explorer in a notebook cell: the same page, whose requests use the kernel's connection."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Arrays and facts in one binary message: the length of a JSON header, the header, then the arrays, each at a
-multiple of 8.
-"""
+"""Arrays and facts in one binary message: length of a JSON header, header, arrays aligned to 8 bytes."""
 
 from __future__ import annotations
 

@@ -22,9 +22,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Preview:
-    """Reads the cached shards. The axes of the map are kept until there are twice as many rows, so that
-    points do not jump with every shard.
-    """
+    """Reads cached shards. Axes of the map stay until the rows double, so that points do not jump."""
 
     def __init__(self, encoder: PretrainedEncoder, source: Source) -> None:
         self.encoder, self.source = encoder, source

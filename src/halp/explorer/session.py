@@ -1,6 +1,4 @@
-"""A session of the explorer: reads the collection in the background, keeps labels, and refits the few-label
-model.
-"""
+"""A session: reads the collection in the background, keeps labels, refits the few-label model."""
 
 from __future__ import annotations
 
@@ -155,12 +153,10 @@ class Session:
             self._changed.notify_all()
 
     def _watch(self, bar: Bar) -> None:
-        part = (
-            bar.title == self.progress.title and bar.total < self.progress.total
-        )  # of the one that is shown
-        if (
-            "pca" not in self.progress.ready and not part
-        ):  # later bars belong to refits, which show themselves
+        # of the one that is shown
+        part = bar.title == self.progress.title and bar.total < self.progress.total
+        # later bars belong to refits, which show themselves
+        if "pca" not in self.progress.ready and not part:
             self.progress.title, self.progress.done, self.progress.total = bar.title, bar.done, bar.total
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -233,9 +229,7 @@ class Session:
         return list(dict.fromkeys([*own, *self._heard]))
 
     def set(self, **settings: Any) -> None:
-        """Keep settings of the page: how recordings are named (`pattern`), whether it is for researchers
-        (`researcher`).
-        """
+        """Keep settings of the page: naming of recordings (`pattern`), research mode (`researcher`)."""
         if "pattern" in settings:
             self.collection.name_by(settings["pattern"])
         with self.labels.lock:
