@@ -1,3 +1,1 @@
-"""Features: the stage between data and everything that has an encoder (source → pretrained encoder → feature
-table).
-"""
+"""Features: from data to everything that has an encoder (source → pretrained encoder → feature table)."""

@@ -73,9 +73,7 @@ def rows_key(content: str) -> str:
 
 
 def _plain_facts(name: str, module: nn.Module) -> list[Any]:
-    """Type and plain settings of a module: the same weights mean something else in another direction, stride
-    or dilation.
-    """
+    """Type and plain settings of a module: equal weights differ by direction, stride or dilation."""
     plain = {
         key: value
         for key, value in vars(module).items()
@@ -85,17 +83,13 @@ def _plain_facts(name: str, module: nn.Module) -> list[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON can hold a setting: scalars, and lists or tuples of them such as the stride of a
-    convolution.
-    """
+    """Whether JSON can hold a setting: scalars, and lists or tuples such as the stride of a convolution."""
     return isinstance(value, _PLAIN) or (isinstance(value, (tuple, list)) and all(map(_is_plain, value)))
 
 
 @dataclass(frozen=True)
 class CachedVectors:
-    """Vectors with the arrays and facts that belong to them; `folder` is where they are kept, None for memory
-    alone.
-    """
+    """Vectors with their arrays and facts; `folder` is where they are cached, None for memory only."""
 
     vectors: Vectors
     arrays: Arrays = field(default_factory=dict)
@@ -222,9 +216,7 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _computing(path: Path) -> Iterator[None]:
-    """Own features while they are computed: a second process waits for the first one's instead of computing
-    them too.
-    """
+    """Hold the lock of features while computing them: a second process waits instead of computing too."""
     lock, title = path.with_name(f".{path.name}.lock"), f"features '{path}'"
     with ExitStack() as held:
         try:
@@ -278,9 +270,7 @@ _ROOMS = {"vectors": "", "files": "files", "folders": "looks", "stores": "verifi
 
 @dataclass(frozen=True)
 class CacheUse:
-    """How much of the cache folder holds what: vectors and rows of sources, hashes of files, stores that were
-    checked.
-    """
+    """Sizes of parts of the cache: vectors and rows of sources, hashes of files, stores that were checked."""
 
     folder: Path | None
     entries: dict[str, int]

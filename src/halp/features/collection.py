@@ -58,9 +58,7 @@ class Collection:
         return source
 
     def vectors(self, source: Source, series: str) -> Any:
-        """Vectors of all rows, which the source learns; None if they are of another encoder or of other
-        recordings.
-        """
+        """Vectors of all rows, which the source learns; None if encoder or recordings differ."""
         if series != self.facts["series"]:
             return None
         if source.content.digest() != self.facts["content"]:

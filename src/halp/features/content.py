@@ -1,6 +1,4 @@
-"""What a source is made of: whole recordings of a store, of files or of arrays, and the rows that cut them
-into clips.
-"""
+"""What a source is made of: recordings of a store, files or arrays, and rows that cut them into clips."""
 
 from __future__ import annotations
 
@@ -166,9 +164,7 @@ class StoredClips:
 
     @property
     def held(self) -> tuple[Store, int] | None:
-        """The one store that holds all of these clips, and the number of the first one there; None where
-        several do.
-        """
+        """The one store that holds all these clips, and the number of the first; None if several do."""
         for _, store, first in self.store.parts:
             if first <= self.chosen.start and self.chosen.stop <= first + len(store):
                 return store, self.chosen.start - first
@@ -246,9 +242,8 @@ class RecordingFiles:
             tuple(info.class_names),
         )
         self.items, self._bytes = len(self.files), 0
-        self.portable = info.shared and not reader.startswith(
-            "halp_plugin_"
-        )  # which other processes have not loaded
+        # which other processes have not loaded
+        self.portable = info.shared and not reader.startswith("halp_plugin_")
         self.left_out: list[tuple[int, Dropped]] = []
         self.known_keys: tuple[list[str], list[int]] | None = None
         self.look: Any = None  # that remembers what was found, see `halp.features.look`

@@ -83,9 +83,8 @@ def embed_table(
     """
     encoder, source = open_for(encoder, source, reading, **keywords)
     encoder = compacted(encoder) if compact else encoder
-    note = prepare_source(
-        encoder, source
-    ).note  # refused before the cache is looked at, and before anything is read
+    # refused before the cache is looked at, and before anything is read
+    note = prepare_source(encoder, source).note
     if note:
         warnings.warn(note, stacklevel=2)
     vectors, folder = _find_vectors(source, Embedding(encoder, batch_size, device), cache, progress)
@@ -112,9 +111,7 @@ class Embedding:
 
     @property
     def alone(self) -> bool:
-        """Whether other processes cannot do it: a device is shared badly, and a class of the caller's is not
-        found there.
-        """
+        """Whether other processes cannot do it: devices are not shared, nor classes defined by the caller."""
         modules = {type(module).__module__ for module in self.encoder.modules()}
         unknown = [name for name in modules if not name.startswith(("halp.", "torch."))]
         return torch.device(self.device).type != "cpu" or bool(unknown)
@@ -160,9 +157,7 @@ def write_embedded(
 
 
 def keep_rows(source: Source) -> None:
-    """Take the rows of recordings from the cache instead of reading every file; if they are not there, read
-    and keep them.
-    """
+    """Take the rows of recordings from the cache, or read every file once and cache them."""
     home = cache_home()
     if source.recorded is None and home is not None and isinstance(source.content, RecordingFiles):
         embed_shards(source, home, rows_key(source.how), 0, _no_vectors)

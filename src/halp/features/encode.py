@@ -36,9 +36,7 @@ def embed_blocks(
     device: torch.device | str = "cpu",
     progress: bool = True,
 ) -> Iterator[Vectors]:
-    """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one
-    is there.
-    """
+    """Vectors `(n, F)` of a source in row order, block by block; all rows are known after the last."""
     ready, held = prepare_source(encoder, source), source.content.held if source.store is not None else None  # type: ignore[attr-defined]
     if held is not None and _as_stored(ready, source, *held):
         pool = ClipPool.from_store(held[0], torch.device(device), keep=False)
@@ -132,9 +130,7 @@ def embed_frames(
 def frames_pool(
     encoder: PretrainedEncoder, clips: Sequence[Frames], device: torch.device | str = "cpu"
 ) -> ClipPool:
-    """Clips that are ready, as one tensor on the device; filled up with zeros to the persons that the encoder
-    reads.
-    """
+    """Prepared clips as one tensor on the device, padded with zeros to the persons the encoder reads."""
     device = torch.device(device)
     lengths = torch.tensor([len(clip) for clip in clips])
     offsets = lengths.cumsum(0) - lengths
@@ -176,9 +172,7 @@ def encode_crops(
     batch_size: int = BATCH,
     progress: bool = True,
 ) -> Iterator[Vectors]:
-    """Vectors of chosen crops of chosen clips, block by block, in evaluation mode; all zeros where nobody is
-    seen.
-    """
+    """Vectors of chosen crops of chosen clips, block by block, in evaluation mode; 0 if nobody is seen."""
     encoder = encoder.to(pool.device)
     with evaluating(encoder), Bar("embedding", len(clips), shown=progress) as bar:
         for first in range(0, len(clips), batch_size):
@@ -238,15 +232,12 @@ def prepare_for(
 
 
 def ready_clips(encoder: PretrainedEncoder, source: Source, rows: Iterable[int]) -> list[Clip]:
-    """Clips of some rows as the encoder reads them; only their own recordings are read, if they are not in
-    memory.
-    """
+    """Prepared clips of some rows; reads only their own recordings, if they are not in memory."""
     ready, clips = prepare_source(encoder, source), []
     for row in map(int, rows):
         (frames,) = ready.pieces(source.recording(row), source.rows[row : row + 1])
         piece = source.clip(row)
-        absent = (
-            () if len(frames) == piece.span else piece.absent
-        )  # frames that were left out may be there again
+        # frames that were left out may be there again
+        absent = () if len(frames) == piece.span else piece.absent
         clips.append(ready.clip(replace(piece, frames=frames, absent=absent)))
     return clips

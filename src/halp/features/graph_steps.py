@@ -14,9 +14,7 @@ from halp.skeleton import Topology
 
 
 def pick(x: Tensor, index: Tensor, dim: int) -> Tensor:
-    """Entries of `x` along `dim` by an index `(B, n)`, or by one that has further leading axes of `x`; the
-    rest is broadcast.
-    """
+    """Entries of `x` along `dim` by an index `(B, n)`, or with further leading axes of `x`; broadcast."""
     index = index.unsqueeze(1) if dim == 2 else index
     index = index.reshape(*index.shape, *[1] * (x.ndim - index.ndim))
     return x.gather(dim, index * torch.ones_like(x.narrow(dim, 0, 1), dtype=torch.int64))
@@ -33,9 +31,7 @@ def present(x: Tensor) -> Tensor:
 
 
 def motion_energy(x: Tensor) -> Tensor:
-    """Standard deviation over the joints of the frames where a person is there, summed over the coordinates
-    `(B, P)`.
-    """
+    """Standard deviation over the joints of frames with the person, summed over the coordinates `(B, P)`."""
     there = present(x).to(x.dtype)
     weight = there[..., None, None]
     number = (there.sum(1) * x.shape[3]).clamp(min=1)[..., None]
@@ -76,9 +72,7 @@ def nearest(seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def last_seen(values: Tensor, seen: Tensor) -> Tensor:
-    """Values `(B, T, …)` of the last frame in which something was seen `(B, T)`; of the first one before
-    that.
-    """
+    """Values `(B, T, …)` of the last frame with something seen `(B, T)`; before that, of the first one."""
     before, _, _ = nearest(seen)
     return pick(values, before, 1)
 
@@ -125,9 +119,7 @@ def drop_empty(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor, Te
 
 
 def fill(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
-    """The authors' filling: what a person lacks at the start moves to the front, what is missing at the end
-    repeats the start.
-    """
+    """The authors' filling: frames missing at the start are skipped, at the end the start repeats."""
     there = present(x)
     time, number = time_like(there), there.sum(1, keepdim=True)
     kth = neighbours(there)[4]

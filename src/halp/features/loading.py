@@ -1,6 +1,4 @@
-"""Encoders by object, path, shipped name or `auto`: the one place where a caller's word becomes a
-`PretrainedEncoder`.
-"""
+"""Encoders by object, path, shipped name or `auto`: the one place that resolves encoder arguments."""
 
 from __future__ import annotations
 
@@ -138,9 +136,7 @@ def open_for(
 
 
 def choose_shipped(source: Source) -> str:
-    """The shipped encoder that reads the joints of this source; of several the one that reads most of
-    them.
-    """
+    """The shipped encoder that reads the joints of this source; of several the one that reads most."""
     fits = {}
     for name, facts in list_encoders().items():
         topology = topology_from_json(facts["topology"])

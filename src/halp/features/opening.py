@@ -77,9 +77,8 @@ def open_source(
         if options:
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
         return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags, reading.place)
-    path = (
-        Path(source) if reading.engine is None else Path(source).absolute()
-    )  # workers have folders of their own
+    # workers have folders of their own
+    path = Path(source) if reading.engine is None else Path(source).absolute()
 
     def listing() -> tuple[Pipeline, list[Item]]:
         with excluding_files(tags[0]):

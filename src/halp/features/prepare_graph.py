@@ -64,9 +64,8 @@ class PrepareGraph(nn.Module):
         known = (points == points).all(-1, keepdim=True)
         raw = torch.where(known, points, torch.zeros_like(points))
         x = self._ordered(self._mapped(raw), raw)
-        count = torch.ones_like(x[:, :, 0, 0, 0], dtype=torch.int64).sum(
-            1
-        )  # frames of each clip that are left
+        # frames of each clip that are left
+        count = torch.ones_like(x[:, :, 0, 0, 0], dtype=torch.int64).sum(1)
         for step in self.steps:
             x, count = GRAPH_STEPS[step](x, count, self.target)
         return resized(x, count, self.frames)
@@ -78,9 +77,7 @@ class PrepareGraph(nn.Module):
         return (x.transpose(-1, -2) @ self.weights).transpose(-1, -2) * whole[..., None]
 
     def _ordered(self, x: Tensor, raw: Tensor) -> Tensor:
-        """Whoever is there first, as many as the encoder reads; who moves most before others if there are too
-        many.
-        """
+        """The first persons seen, as many as the encoder reads; if there are more, those who move most."""
         blank = torch.zeros_like(x[:, :, :1]).expand(-1, -1, self.persons, -1, -1)
         there = present(torch.cat([x, blank], dim=2)).any(1)  # (B, P)
         place = torch.ones_like(there, dtype=torch.float32).cumsum(1)

@@ -86,9 +86,8 @@ class Preparation:
     move: bool  # whether that joint is to be moved away from zero first
     cleaning: tuple[str, ...]
     steps: tuple[str, ...]
-    again: tuple[
-        str, ...
-    ] = ()  # steps for a window in which the person is missing whom earlier steps took for the first
+    # steps for a window in which the person is missing whom earlier steps took for the first
+    again: tuple[str, ...] = ()
     note: str = ""  # what a user should know about the vectors
 
     @property
@@ -105,9 +104,7 @@ class Preparation:
         return not (self.maps or self.cleaning or self.steps) and persons <= self.persons
 
     def recording(self, frames: Frames, fps: float = -1.0) -> Frames:
-        """A whole recording `(T, P, V, C)` with the encoder's joints, cleaned; of too many persons who moves
-        most comes first.
-        """
+        """A whole recording `(T, P, V, C)` with the encoder's joints, cleaned; most active persons first."""
         if frames.shape[1] > self.persons:
             frames, _ = keep_most_moving(frames, frames.shape[1])
         if self.move:
@@ -144,8 +141,7 @@ class Preparation:
         return ordered[:, : self.persons], steps
 
     def pieces(self, recording: Clip, rows: npt.NDArray[Any]) -> Iterator[Frames]:
-        """What rows of a source cut of a recording with the encoder's joints; a whole clip has its empty
-        frames back, if gaps are filled."""
+        """Rows of a source cut from a recording; whole clips get empty frames back, if gaps are filled."""
         if self.fills and recording.absent:
             recording = recording.restored()
             yield from (self.recording(recording.frames, recording.fps) for _ in rows)
@@ -196,10 +192,8 @@ def prepare_source(encoder: EncoderInput, source: Source) -> Preparation:
     again = () if _irreversible_steps(done, wanted, alone=True) else split_steps(wanted)[1]
     if gaps and "drop-empty" not in steps:
         again = ("drop-empty", *again) if again and "drop-empty" not in again else again
-        steps = (
-            "drop-empty",
-            *steps,
-        )  # windows are cut in time, with the empty frames that a store left out put back
+        # windows are cut in time, with the empty frames that a store left out put back
+        steps = ("drop-empty", *steps)
     cleaning, steps = split_steps(steps)
     origin = source.topology.centre if "centre" in done else MIDDLE if "centre-persons" in done else ""
     ready = Preparation(
@@ -210,18 +204,14 @@ def prepare_source(encoder: EncoderInput, source: Source) -> Preparation:
 
 
 def _irreversible_steps(done: Sequence[str], wanted: Sequence[str], alone: bool) -> list[str]:
-    """Steps of `done` whose effect none of the wanted steps cancels; somebody `alone` has no place among
-    others.
-    """
+    """Steps of `done` that no wanted step cancels; a person `alone` has no position among others."""
     cancelled = set().union(*(_CANCELS.get(step, set()) for step in wanted))
     cancelled |= {f"{effect}s" for effect in cancelled & {"place", "size"}} if alone else set()
     return [step for step in done if not _CHANGES.get(step, set()) <= cancelled]
 
 
 def _same_anchors(steps: Sequence[str], one: Topology, other: Topology) -> bool:
-    """Whether these steps do the same on both layouts, so that they commute with mapping one onto the
-    other.
-    """
+    """Whether these steps do the same on both layouts, so that they commute with mapping between them."""
     if not any(step in _CHANGES for step in steps):
         return True
     if (one.centre, one.up, one.across) != (other.centre, other.up, other.across):
@@ -230,9 +220,7 @@ def _same_anchors(steps: Sequence[str], one: Topology, other: Topology) -> bool:
 
 
 def _moved_from_origin(frames: Frames, joint: int) -> Frames:
-    """Everything that is seen moved by one offset, so that the first person's joint at zero is not taken for
-    missing.
-    """
+    """Seen joints moved by one offset, so that the first person's joint at zero does not count as missing."""
     seen = (frames != 0).any(axis=-1)
     seen[:, 0, joint] |= present(frames)[:, 0]
     offset = np.float32(2 * np.abs(frames).max(initial=0.5))

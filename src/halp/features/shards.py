@@ -44,9 +44,7 @@ Blocks = Callable[[Source, bool], Iterable[npt.NDArray[np.float32]]]
 
 @dataclass(frozen=True)
 class Part:
-    """A shard of a source: its key, the source's numbers of its items (−1: no longer there), and what was
-    kept of it.
-    """
+    """A shard of a source: its key, the source's numbers of its items (−1: removed), its cached part."""
 
     key: str
     numbers: npt.NDArray[np.int64]
@@ -56,9 +54,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to compute a shard. `blocks` gives the vectors of a source, one block after the
-    other.
-    """
+    """What a worker needs to compute a shard. `blocks` yields the vectors of a source block by block."""
 
     source: Source
     items: list[str]
@@ -93,9 +89,7 @@ class Task:
         return {"rows": known.rows, "met": known.met}, facts
 
     def _refuse_unreadable(self) -> None:
-        """Raise if a file cannot be read here: it was read where its key was made, so the place is wrong and
-        not the file.
-        """
+        """Raise if a file cannot be read here although its key was: the place is wrong, not the file."""
         content = self.source.content
         for item, _ in content.left_out:
             if isinstance(content, RecordingFiles) and not os.access(content.files[item].path, os.R_OK):
@@ -293,9 +287,7 @@ def _keep_plan(source: Source, folder: Path, keys: list[str]) -> None:
 
 
 def _serves(entry: CachedVectors, numbers: npt.NDArray[np.int64]) -> bool:
-    """Whether a cached shard can serve the remaining items: none of their recordings continues in a removed
-    one.
-    """
+    """Whether a cached shard can serve the remaining items: no recording continues in a removed one."""
     if (numbers >= 0).all():
         return True
     rows = entry.arrays["rows"]

@@ -179,9 +179,7 @@ class Source(RowColumns):
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know about the recordings: those left out, files that were not read, and what
-        was repaired.
-        """
+        """What a user should know about the recordings: left out, not read, or repaired."""
         told, files = list(dict.fromkeys(self.known.notes)), self.content
         if self.left_out:
             names, first = [drop.name for drop in self.left_out], self.left_out[0]
@@ -232,9 +230,7 @@ class Source(RowColumns):
 
     @cached_property
     def hash(self) -> str:
-        """Hash of the content and of how it is cut; of files every byte counts. Labels from a table do
-        not.
-        """
+        """Hash of the content and its cutting, every byte of files included; not of labels from a table."""
         return hashlib.sha256(json.dumps([self.content.digest(), self.how, self._part]).encode()).hexdigest()
 
     def cut(

@@ -1,6 +1,4 @@
-"""The feature table: vectors of a source with their recordings, times, labels and persons; and facts of all
-rows.
-"""
+"""The feature table: vectors of a source with recordings, times, labels and persons; facts of all rows."""
 
 from __future__ import annotations
 
@@ -118,9 +116,7 @@ class FeatureTable(RowColumns):
         return self.recordings[self.recording[row]]
 
     def event(self, row: int, **values: Any) -> Event:
-        """The span of a row as an event, with its own label where it has one; `values` are further fields of
-        the event.
-        """
+        """A row's span as an event, with its own label, if any; `values` are further fields of the event."""
         label = int(self.labels[row])
         known = self.class_names[label] if 0 <= label < len(self.class_names) else ""
         subject = int(self.subjects[row])
@@ -219,9 +215,7 @@ def join_vectors(
     shards: Sequence[ShardRows] = (),
     home: Path | None = None,
 ) -> Any:
-    """Vectors of several arrays as one: mapped if there is one, in memory where they are few, else read when
-    asked for.
-    """
+    """Vectors of several arrays as one: mapped if there is one, in memory if few, else read on demand."""
     if len(parts) == 1 and order is None:
         return parts[0]
     joined = ShardedVectors(parts, order, shards, home)
@@ -257,9 +251,7 @@ def check_vector_file(path: Path) -> Callable[[Path, FeatureTable, str], None]:
 
 
 def _write_npz(path: Path, table: FeatureTable, encoder: str) -> None:
-    """Arrays `names`, `starts`, `ends` `(N,)` and `vectors` `(N, F)`, of which only a part is in memory at a
-    time.
-    """
+    """Arrays `names`, `starts`, `ends` `(N,)` and `vectors` `(N, F)`, held in memory in parts."""
     arrays = {
         "names": np.array(table.names),
         "starts": table.starts,

@@ -43,9 +43,7 @@ def row_columns(source: Source) -> dict[str, npt.NDArray[Any]]:
 
 
 def matching_rows(source: Source, where: str) -> Mask:
-    """Which rows of a source pass a filter; comparisons with =, !=, <, <=, >, >=, in, joined by and, or,
-    not.
-    """
+    """Which rows of a source pass a filter: =, !=, <, <=, >, >=, in, joined by and, or, not."""
     columns = row_columns(source)
     mask = np.broadcast_to(evaluate(where, columns), len(source.rows))
     if not mask.any():
