@@ -64,9 +64,7 @@ def result_name(
     origin: Mapping[str, Any],
     other_data: str = "",
 ) -> str:
-    """The file name of a result; settings other than the protocol's own and data other than the run's are in
-    it.
-    """
+    """The file name of a result, with settings that are not the protocol's and data that is not the run's."""
     chosen = protocol_settings(protocol, dict(settings))
     parts = [
         protocol,
@@ -95,9 +93,7 @@ def evaluate_cached(
     settings: Mapping[str, Any],
     progress: bool = True,
 ) -> Result:
-    """A result from its file under `folder`, if it is of this very encoder and data; evaluated and saved
-    otherwise.
-    """
+    """A result from its file under `folder`, if encoder and data match; else evaluated and saved."""
     # data is always named here: a sweep evaluates one encoder on several stores
     path = result_path(folder, encoder, store, protocol, split, seeds=list(seeds), settings=settings)
     with locked_result(path):
@@ -125,9 +121,7 @@ class EncoderResults:
 
 
 def settings_for(encoder: Any, protocol: str, settings: ProtocolSettings) -> dict[str, Any] | None:
-    """Settings of a protocol for this encoder; None if it has nothing that the protocol could train or
-    fuse.
-    """
+    """Settings of a protocol for this encoder; None if the protocol could not train or fuse anything."""
     chosen, known = dict(settings.get(protocol, {})), get_protocol(protocol)
     raw = isinstance(encoder, RawCoordinates)
     if not raw and "shipped" not in encoder.origin:
@@ -149,9 +143,7 @@ def evaluate_protocols(
     run: Run | None = None,
     progress: bool = True,
 ) -> EncoderResults:
-    """Evaluate one encoder by several protocols on features that are computed once; results are saved in the
-    run.
-    """
+    """Evaluate an encoder by several protocols on features computed once; results are saved in the run."""
     # raw coordinates are wide and cheap: not worth the disk
     cache = FeatureCache(None if run is None or isinstance(encoder, RawCoordinates) else run.features)
     results = []

@@ -38,9 +38,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def training_crops(pool: ClipPool, clips: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Start and length `(B,)` of one crop per clip as the authors draw them for linear evaluation: U(0.5, 1)
-    of the length.
-    """
+    """Start and length `(B,)` of a random crop per clip, as in the authors' linear evaluation: U(0.5, 1)."""
     rule = PaperSettings(crop_min=0.5, crop_frames=64)
     return draw_crops(pool.lengths[clips.to(pool.lengths.device)], rule, draws)
 
@@ -130,9 +128,7 @@ class ProtocolContext:
         return np.concatenate(list(self._crops(purpose, number)))
 
     def few_labels(self, share: float, *, stratified: bool = False) -> Labels:
-        """Those of the training clips, drawn by the seed, whose labels may be used: a share of them, of every
-        class or of all.
-        """
+        """The training clips, drawn by the seed, whose labels may be used: a share, per class or of all."""
         base = self.store.splits[self.split]
         rule = FewLabels(f"{self.split}-few", base, share, seed=self.seed, stratified=stratified)
         few, _ = rule.indices(self.store.columns)
@@ -142,9 +138,7 @@ class ProtocolContext:
         return few
 
     def crop(self, clips: Tensor, draws: torch.Generator) -> Tensor:
-        """A random crop of each of these clips `(B,)`, as classifiers are trained on: `(B, T, P, V, C)`, on
-        the device.
-        """
+        """A random crop of each clip `(B,)`, for training classifiers: `(B, T, P, V, C)`, on the device."""
         return self.pool.cut(clips, *training_crops(self.pool, clips, draws), self.encoder.frames)
 
     def encode_centres(self, encoder: Any, clips: Labels) -> Features:
@@ -202,25 +196,20 @@ ProtocolFunction = Callable[[ProtocolContext, Any], Predictions | Labels]
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol(Component):
-    """A registered protocol. `title` names a column of a table by the settings, and is the protocol's name by
-    default.
-    """
+    """A registered protocol. `title` names a table's column by the settings (default: its name)."""
 
     build: ProtocolFunction
     trains_backbone: Callable[[Any], bool]  # with these settings; raw coordinates have nothing to train
     fuses_encoders: bool  # takes several encoders at once
     title: Callable[[Any], str]
-    baseline_settings: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # override the settings for raw coordinates
+    # override the settings for raw coordinates
+    baseline_settings: Mapping[str, Any] = field(default_factory=dict)
     draws_labels: bool = (
         False  # the seed draws which labels are used, so that one value is a mean over several
     )
 
     def run(self, context: ProtocolContext, settings: Any) -> Predictions:
-        """Carry the protocol out; a plain array of predicted classes is taken as predictions without
-        metrics.
-        """
+        """Run the protocol; a plain array of predicted classes counts as predictions without metrics."""
         outcome = self.build(context, settings)
         return outcome if isinstance(outcome, Predictions) else Predictions(outcome)
 

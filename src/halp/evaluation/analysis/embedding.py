@@ -1,6 +1,4 @@
-"""What an encoder sees: its features of test clips laid out on a plane, and the training clips nearest to
-some of them.
-"""
+"""What an encoder sees: features of test clips laid out on a plane, and the nearest training clips."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ class EmbeddedSplit:
 def embed_split(
     encoder: PretrainedEncoder, store: Store, split: str, *, most: int = 900, queries: int = 12, k: int = 3
 ) -> EmbeddedSplit:
-    """Embed a store and map at most `most` of the test clips of a split, with the k nearest training clips of
-    `queries`.
-    """
+    """Embed a store; map at most `most` test clips, with the k nearest training clips of `queries`."""
     features = embed(encoder, store, progress=False)
     train, test = store.split(split)
     shown = np.sort(np.random.default_rng(0).permutation(test)[:most])
@@ -108,9 +104,8 @@ def _umap(
             f"this map needs {error.name}; install it with `pip install 'halp-motion[umap]'`"
         ) from error
     finally:
-        torch.set_num_threads(
-            threads
-        )  # numba sets it to all cores, and sums would be rounded differently from then on
+        # numba sets it to all cores, and sums would be rounded differently from then on
+        torch.set_num_threads(threads)
 
 
 def principal_places(
@@ -146,9 +141,7 @@ def principal_places(
 
 
 def _principal(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Coordinates along the principal axes, largest variance first; the largest loading of each axis is
-    positive.
-    """
+    """Coordinates along the principal axes, largest variance first; the largest loading is positive."""
     centred = x - x.mean(axis=0)
     left, sizes, right = np.linalg.svd(centred, full_matrices=False)
     signs = np.sign(np.take_along_axis(right, np.abs(right).argmax(axis=1)[:, None], axis=1))[:, 0]

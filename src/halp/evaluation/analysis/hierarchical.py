@@ -1,6 +1,4 @@
-"""Intervals that take in what varies: seeds of training, label draws within each seed, and the people who are
-tested.
-"""
+"""Hierarchical intervals: over training seeds, label draws within each seed, and people tested."""
 
 from __future__ import annotations
 

@@ -26,9 +26,7 @@ Series = dict[str, tuple[list[int], list[float]]]  # by name: prototypes from 1 
 
 @dataclass(frozen=True)
 class KeySpace:
-    """Where a run hallucinates: its key encoder with the projection head, its prototypes, and how positives
-    are made.
-    """
+    """Where a run hallucinates: key encoder with projection head, prototypes, settings of positives."""
 
     encoder: PretrainedEncoder
     centres: Tensor
@@ -81,9 +79,7 @@ def prototype_similarities(run: Run, store: Store) -> Series:
 
 
 def similarity_curves(keys: Tensor, plan: PositivePlan, centres: Tensor, chosen: int = 0) -> Series:
-    """Similarity to every prototype of one of the keys, of two of its kept positives, and of a dropped
-    one.
-    """
+    """Similarity to every prototype of one of the keys, two of its kept positives, and a dropped one."""
     good, bad = plan.kept[chosen].nonzero()[:2, 0], (~plan.kept[chosen]).nonzero()[:1, 0]
     positives = plan.positives()[chosen].to(centres) @ centres.T
     order = (keys[chosen] @ centres.T).argsort(descending=True)

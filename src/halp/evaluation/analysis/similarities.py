@@ -23,17 +23,13 @@ def kept_curve(run: Run) -> tuple[list[float], list[float]]:
 
 
 def kept_share(run: Run) -> float | None:
-    """Share of positives that the filter kept at the end of training, in [0, 1]; None without hallucinated
-    positives.
-    """
+    """Share of positives kept by the filter at the end of training, in [0, 1]; None without positives."""
     _, shares = logged(run, "kept")
     return float(np.mean(shares[-_end_lines(len(shares)) :])) if shares else None
 
 
 def logged(run: Run, metric: str) -> tuple[list[float], list[float]]:
-    """Steps and values of a metric of the run's first stream, or of the whole run, in the order of
-    logging.
-    """
+    """Steps and values of a metric, of the run's first stream or the whole run, in the order of logging."""
     lines, key = run.metrics(), f"{run.recipe.streams[0]}/{metric}"
     if not any(key in line for line in lines):
         key = metric
@@ -74,9 +70,7 @@ def smooth_curve(run: Run, metric: str, window: int = 5) -> tuple[list[float], l
 
 
 def similarities_by_epoch(runs: Sequence[Run]) -> Table:
-    """Columns and one row per epoch: mean cosine of keys and positives to query and queue, over the runs'
-    seeds.
-    """
+    """Columns and one row per epoch: mean cosine of keys and positives to query and queue, over seeds."""
     by_epoch: dict[int, dict[str, list[float]]] = {}
     for run in runs:
         stream = run.recipe.streams[0]

@@ -84,9 +84,7 @@ class EnsembleSettings(CheckedSettings):
 
 @register_protocol("ensemble", EnsembleSettings, fuses_encoders=True)
 def evaluate_ensemble(context: ProtocolContext, settings: EnsembleSettings) -> Predictions:
-    """Classify the test clips by the fused scores of all encoders; the metrics are the accuracies of each
-    alone.
-    """
+    """Classify test clips by the fused scores of all encoders; metrics are each encoder's own accuracies."""
     group = context.encoder
     if not isinstance(group, EncoderEnsemble):
         group = EncoderEnsemble({group.stream: group})
@@ -114,9 +112,7 @@ def linear_settings(settings: EnsembleSettings) -> LinearSettings:
 
 
 class MeanOfStreams(nn.Module):
-    """One classifier of several streams: features side by side `(B, Σ F)` → the mean of a layer's logits per
-    stream.
-    """
+    """A classifier of several streams: features side by side `(B, Σ F)` → mean of a layer's logits each."""
 
     def __init__(self, widths: Sequence[int], classes: int, draws: torch.Generator) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""Protocols by cosine similarity: `knn` (exact, block by block; k = 1 as in the paper), `retrieval` (how well
-training clips of the same class are ranked for a test clip) and `autoencoder-knn`.
-"""
+"""Protocols by cosine similarity: `knn` (exact; k = 1 in the paper), `retrieval`, `autoencoder-knn`."""
 
 from __future__ import annotations
 
@@ -110,9 +108,7 @@ def class_similarities(
     classes: int,
     chunk: int = 1024,
 ) -> npt.NDArray[np.float32]:
-    """Cosine similarity `(N, classes)` to the nearest training row of every class; −1 where a class has
-    none.
-    """
+    """Cosine similarity `(N, classes)` to the nearest training row of each class; −1 if it has none."""
     result = np.full((len(test), classes), -1, dtype=np.float32)
     for label in np.unique(labels):
         _, similarity = neighbours(train[labels == label], test, 1, chunk=chunk)
@@ -122,9 +118,7 @@ def class_similarities(
 
 @dataclass(frozen=True)
 class KnnSettings(CheckedSettings):
-    """k = 1 by cosine similarity is the paper's; a temperature weights votes by exp(similarity /
-    temperature).
-    """
+    """k = 1 by cosine similarity is the paper's; votes are weighted by exp(similarity / temperature)."""
 
     k: int = 1
     temperature: float | None = limited(None, above=0)
@@ -213,9 +207,7 @@ DECAY, DECAY_STEPS = 0.95, 50  # the rate falls by this factor after this many s
 
 @dataclass(frozen=True)
 class AutoencoderKnnSettings(CheckedSettings):
-    """The defaults are those of the public code of P&C, which then keeps the best epoch of pre-training on
-    the test set.
-    """
+    """Defaults of the public code of P&C, which then keeps the best epoch of pre-training on the test set."""
 
     widths: tuple[int, ...] = limited((1024, 512, 125), least=1)  # the last is the code
     epochs: int = limited(400, least=1)
@@ -230,9 +222,7 @@ class AutoencoderKnnSettings(CheckedSettings):
 
 
 class Autoencoder(nn.Module):
-    """Linear layers with tanh between them down to the code, which has one too, and the same widths back
-    up.
-    """
+    """Linear layers with tanh in between down to the code (with tanh), and the same widths back up."""
 
     def __init__(self, widths: tuple[int, ...], draws: torch.Generator) -> None:
         super().__init__()
@@ -257,9 +247,7 @@ def _layers(widths: tuple[int, ...]) -> Iterator[nn.Module]:
 def fit_autoencoder(
     features: Tensor, settings: AutoencoderKnnSettings, draws: torch.Generator
 ) -> tuple[nn.Module, float]:
-    """An autoencoder of the rows `(N, F)` by their squared error, and that error, mean over the last
-    epoch.
-    """
+    """An autoencoder of the rows `(N, F)` by squared error, and that error, averaged over the last epoch."""
     model = Autoencoder((features.shape[1], *settings.widths), draws)
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, DECAY_STEPS, DECAY)

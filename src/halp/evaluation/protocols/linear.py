@@ -1,6 +1,4 @@
-"""The protocol `linear`: a classifier on frozen features, by CMD's SGD schedule (linear or MLP head) or by
-scikit-learn.
-"""
+"""Protocol `linear`: a classifier on frozen features, by CMD's SGD schedule or by scikit-learn."""
 
 from __future__ import annotations
 
@@ -23,9 +21,8 @@ from halp.evaluation.protocol import Features, Predictions, ProtocolContext, reg
 from halp.evaluation.protocols.ridge import Fold, group_folds
 
 SOLVERS = ("sgd", "exact")
-PENALTIES = tuple(
-    float(10.0 ** (half / 2)) for half in range(2, -8, -1)
-)  # of equally good ones the largest is taken
+# of equally good ones the largest is taken
+PENALTIES = tuple(float(10.0 ** (half / 2)) for half in range(2, -8, -1))
 FOLDS = 3  # over subjects or cameras, to choose a penalty
 _CHOSEN_WITH = 5000  # training clips that a penalty is chosen with; of more a part, evenly spaced
 SCALES = ("each", "one")
@@ -67,9 +64,8 @@ class LinearSettings(CheckedSettings):
     learning_rate: float = 0.1
     milestones: tuple[int, ...] = (50, 70)
     penalty: float = 1e-2  # of the exact solver; 0: chosen by folds of the training clips
-    scale: str = limited(
-        "each", among=SCALES
-    )  # of the exact solver: standardise each feature, or all by one scale
+    # of the exact solver: standardise each feature, or all by one scale
+    scale: str = limited("each", among=SCALES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,9 +74,7 @@ class LinearSettings(CheckedSettings):
 
 
 def build_head(kind: str, inputs: int, classes: int, draws: torch.Generator, hidden: int = 512) -> nn.Module:
-    """A classifier `(B, inputs)` → `(B, classes)`: one layer as the authors start it, or
-    Linear-ReLU-Linear.
-    """
+    """A classifier `(B, inputs)` → `(B, classes)`: one layer (authors' initialisation) or an MLP."""
     last = nn.Linear(inputs if check_choice("head", kind, HEADS) == "linear" else hidden, classes)
     with torch.no_grad():
         last.weight.normal_(0, 0.01, generator=draws)
