@@ -39,9 +39,7 @@ class Identity:
 
 
 def identity_of(run: Path) -> Identity:
-    """The identity of the run in a folder: its number, the fingerprint of its recipe file and of its
-    store.
-    """
+    """The identity of the run in a folder: its number, and fingerprints of its recipe and store."""
     folder = RunFolder(run)
     if not folder.holds_run():
         return Identity()
@@ -217,9 +215,7 @@ def restore_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensor
 
 
 def scaler_state(precision: Precision) -> dict[str, Any]:
-    """The scale of half-precision gradients and how it grows, as an entry of `state`; none where nothing is
-    scaled.
-    """
+    """The scale of half-precision gradients and its growth, as an entry of `state`; empty if unscaled."""
     numbers = precision.state_dict()
     return {"scaler": numbers} if numbers else {}
 
@@ -232,9 +228,7 @@ def restore(
     *,
     strict: bool,
 ) -> int:
-    """Load weights, queue, optimiser and scaler; a fork may differ in what the method calls optional. Returns
-    the step.
-    """
+    """Load weights, queue, optimiser and scaler (optional parts may differ in a fork); returns the step."""
     try:
         missing, unexpected = method.load_state_dict(checkpoint.model, strict=False)
     except RuntimeError as error:

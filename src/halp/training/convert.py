@@ -143,9 +143,7 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
 
 
 def to_authors(run: Run, out: Path) -> Path:
-    """Write the newest checkpoint of a run in the authors' format; only what their encoder can compute is
-    accepted.
-    """
+    """Write the newest checkpoint of a run in the authors' format, if their encoder can compute it."""
     encoder = run.recipe.encoder
     if foreign := [stream for stream in run.recipe.streams if stream not in SUFFIXES]:
         raise InputError(
@@ -188,18 +186,14 @@ def to_authors(run: Run, out: Path) -> Path:
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The file's dictionary and its tensors by name, without the `module.` that parallel training puts in
-    front.
-    """
+    """The file's dictionary and its tensors by name, without the `module.` of parallel training."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # about unusual pickles: they are refused or read, nothing between
+            # about unusual pickles: they are refused or read, nothing between
+            warnings.simplefilter("ignore")
             saved = torch.load(source, map_location="cpu", weights_only=True)
-    except (
-        Exception
-    ) as error:  # a damaged or hostile file can fail in any way, and none of them is our user's business
+    # a damaged or hostile file can fail in any way, and none of them is our user's business
+    except Exception as error:
         raise InputError(
             f"'{source}' cannot be loaded as tensors alone ({_reason(error)}); it is damaged, not a"
             " checkpoint, or wants to run code"
@@ -232,9 +226,7 @@ def _reason(error: Exception) -> str:
 
 
 def _sizes(tensors: dict[str, Tensor], source: Path) -> tuple[int, EncoderSettings, ContrastSettings]:
-    """What the tensors of the first branch say: numbers per frame, the encoder, dimension and queue of the
-    contrast.
-    """
+    """Facts from tensors of the first branch: numbers per frame, encoder, dimension and queue."""
     try:
         hidden = tensors["encoder_q.encoder.gru.weight_hh_l0"].shape[1]
         layers = sum(

@@ -1,6 +1,4 @@
-"""Devices, precision and processes through Lightning Fabric: one process, `--devices N`, torchrun, SLURM,
-several nodes.
-"""
+"""Devices, precision and processes through Lightning Fabric: `--devices N`, torchrun, SLURM, nodes."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ def restarted(run: Path, fabric: Fabric) -> bool:
 
 
 def join_group(fabric: Fabric, patience: float) -> None:
-    """Make the process group of this start where torchrun's store is that of all starts; elsewhere Fabric
-    makes it.
-    """
+    """Make a process group for this start if torchrun's store is shared by restarts; else Fabric does."""
     world = int(os.environ.get("WORLD_SIZE", 1))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or world == 1 or distributed.is_initialized():
         return
@@ -99,9 +95,7 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 class MixedPrecisionKeepInputs(MixedPrecision):
-    """Autocast that leaves the input alone: coordinates rounded to half precision would make motion out of
-    rounding.
-    """
+    """Autocast that keeps the input: coordinates rounded to half precision would look like motion."""
 
     def convert_input(self, data: Any) -> Any:
         return data
@@ -148,9 +142,7 @@ def launch(
 
 
 def make_pool(store: Store, fabric: Fabric) -> ClipPool:
-    """The store on the training device where it fits; memory-mapped, so that processes share it,
-    otherwise.
-    """
+    """The store on the training device if it fits; otherwise memory-mapped, shared by processes."""
     size, device = store.frames.nbytes, fabric.device
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]

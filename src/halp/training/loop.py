@@ -1,6 +1,4 @@
-"""The training loop: draw a batch, make the views, one step; record, save, resume exactly where it
-stopped.
-"""
+"""The training loop: draw a batch, make views, step; record, save, resume exactly where it stopped."""
 
 from __future__ import annotations
 
@@ -189,9 +187,7 @@ def open_records(begun: Begun, loggers: Sequence[str], first_rank: bool) -> RunR
 
 @contextmanager
 def graceful_shutdown() -> Iterator[Callable[[], bool]]:
-    """Defer the first signal, which the yielded function reports; on exit the handlers are restored, and a
-    signal that was never reported is sent again.
-    """
+    """Defer the first signal, reported by the yielded function; unreported, it is sent again on exit."""
     asked: list[int] = []
     told = False
 

@@ -40,9 +40,8 @@ class SGDSettings(CheckedSettings):
             weight_decay=self.weight_decay,
             fused=self.fused or None,
         )
-        if (
-            self.fused
-        ):  # a scaler of half precision is to unscale gradients itself, so that they can be clipped
+        # a scaler of half precision is to unscale gradients itself, so that they can be clipped
+        if self.fused:
             optimiser._step_supports_amp_scaling = False
         return optimiser
 

@@ -45,18 +45,15 @@ class SavingSettings(CheckedSettings):
     """What a run writes and how often."""
 
     checkpoint_epochs: int = limited(10, least=1)  # between two checkpoints
-    checkpoint_steps: int = limited(
-        0, least=0
-    )  # between two further checkpoints inside long epochs; 0 for none
+    # between two further checkpoints inside long epochs; 0 for none
+    checkpoint_steps: int = limited(0, least=0)
     keep: int = limited(2, least=1)  # newest checkpoints that stay
     log_every: int = limited(10, least=1)  # steps between two lines of metrics
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All settings of a run. `sections` are those of the method and of its terms, and can be read as
-    attributes.
-    """
+    """All settings of a run. `sections` of the method and its terms can be read as attributes."""
 
     name: str = "unnamed"
     description: str = ""
@@ -74,9 +71,8 @@ class Recipe:
     fit_queue: bool = False  # a queue with more room than there are clips is cut to their number
     views: ViewSettings = field(default_factory=ViewSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
-    encoders: dict[str, EncoderSettings] = field(
-        default_factory=dict
-    )  # by label, for streams like joint@stgcn
+    # by label, for streams like joint@stgcn
+    encoders: dict[str, EncoderSettings] = field(default_factory=dict)
     sections: dict[str, Any] = field(default_factory=dict)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     saving: SavingSettings = field(default_factory=SavingSettings)
@@ -152,9 +148,7 @@ class Recipe:
         return chosen + [AUGMENTATIONS[step.name] for policy in policies for step in policy]
 
     def fitted_to(self, clips: int) -> Recipe:
-        """The recipe for this many clips: with `fit_queue`, no more keys in the queue, and prototypes of HaLP
-        to match.
-        """
+        """The recipe for this many clips: `fit_queue` limits the keys in the queue, and HaLP's prototypes."""
         queue = getattr(self.method_settings, "queue", 0)
         if not self.fit_queue or queue <= clips:
             return self

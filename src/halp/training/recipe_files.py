@@ -44,9 +44,7 @@ def find_recipe(source: str | Path, beside: Path | None = None) -> tuple[str, Pa
 
 
 def read_layers(source: str | Path, overrides: Iterable[str] = ()) -> tuple[dict[str, Any], str]:
-    """The settings of a recipe with all that it extends and the overrides, and what to call it in
-    messages.
-    """
+    """The settings of a recipe with all that it extends and overrides, and its name in messages."""
     name, folder, layer = find_recipe(source)
     data = _extended(name, folder, layer, ())
     for text in overrides:

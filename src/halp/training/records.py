@@ -1,6 +1,4 @@
-"""What a run records during training: metrics, timing, loggers, where a step goes, and alarms: collapse, a
-step that diverged.
-"""
+"""Records of training: metrics, timing, loggers, profiles, alarms for collapse and divergence."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def writing(run: Run) -> Iterator[None]:
 
 
 class RunRecords:
-    """The records of a run; on other ranks than 0 it does nothing. Lines reach the disk before a checkpoint
-    does.
-    """
+    """The records of a run; only rank 0 writes. Lines reach the disk before a checkpoint does."""
 
     def __init__(self, run: Run, loggers: Sequence[str] = (), *, active: bool = True, step: int = 0) -> None:
         self.run, self.active = run, active
@@ -117,9 +113,7 @@ class RunRecords:
                 os.fsync(self._file.fileno())
 
     def _look_for_collapse(self, step: int, shares: Mapping[str, float]) -> None:
-        """Warn once when embeddings have nearly one direction; `shares` are relative to evenly spread
-        directions.
-        """
+        """Warn once if embeddings have nearly one direction; `shares` are relative to a uniform spread."""
         flat = {name: share for name, share in shares.items() if share < COLLAPSED}
         if flat and not self._alarmed:
             self._alarmed = True

@@ -1,6 +1,4 @@
-"""A run: everything one training produced, and how to read an encoder back out of it (layout:
-`run_folder.py`).
-"""
+"""A run: everything a training produced, and how to read an encoder back (layout: `run_folder.py`)."""
 
 from __future__ import annotations
 
@@ -74,9 +72,7 @@ class Run(RunFolder):
         return method
 
     def encoder(self, stream: str = "joint", *, trained: bool = True) -> PretrainedEncoder:
-        """The encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first
-        step.
-        """
+        """The encoder of a stream, in evaluation mode; with `trained=False` as before the first step."""
         check_choice(f"stream of run '{self.path}'", stream, self.recipe.streams)
         method, step = build_method(self.recipe, self.topology, self.info["data"]["persons"]), 0
         if trained:
@@ -295,9 +291,7 @@ def peak_memory() -> int:
 def initialise_encoders(
     method: Method, recipe: Recipe, store: Store, source: str | os.PathLike[str]
 ) -> list[dict[str, Any]]:
-    """Give every encoder of a method the weights that the source has for its stream; returns where they come
-    from.
-    """
+    """Give every encoder of a method the source's weights for its stream; returns their origins."""
     origins, path = [], find_encoder(source)
     run = None if is_package(path) else open_run(path)
     for stream, encoder in method.encoders().items():

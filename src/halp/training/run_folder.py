@@ -35,7 +35,5 @@ class RunFolder:
     results = _Part("results")  # of evaluations
 
     def holds_run(self) -> bool:
-        """Whether a run was started here: `run.json` is written last, so its presence makes the folder a
-        run.
-        """
+        """Whether a run was started here: `run.json` is written last and makes the folder a run."""
         return self.info_file.exists()

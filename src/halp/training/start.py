@@ -1,6 +1,4 @@
-"""What a training starts with: a method with its optimiser and clips, and a run folder that is new, forked or
-resumed.
-"""
+"""The start of a training: method, optimiser and clips; a new, forked or resumed run folder."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ from halp.training.run import (
 
 @dataclass(frozen=True)
 class Start:
-    """What a new run begins with: another run's whole state, or the weights of its encoders; neither is from
-    scratch.
-    """
+    """What a new run begins with: another run's whole state, its encoders' weights, or neither."""
 
     fork: str | os.PathLike[str] | None = None
     init: str | os.PathLike[str] | None = None
@@ -91,9 +87,7 @@ def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
 
 @dataclass(frozen=True)
 class Begun:
-    """The state of a training before its first step: what it trains, its run, the next step, who made the
-    folder.
-    """
+    """The state before the first step: what is trained, its run, the next step, the folder's maker."""
 
     learner: Learner
     run: Run

@@ -86,9 +86,7 @@ class Trainer:
                 self.save()
 
     def _skip_warm_up(self, last_epoch: int) -> None:
-        """Begin a few steps before the end, with full queues: a profile is of a step with everything that is
-        trained.
-        """
+        """Begin a few steps before the end, when queues are full and everything is trained."""
         wanted = 0 if self.profile is None else self.profile.skip + self.profile.steps
         self.step = max(self.step, last_epoch * self.learner.steps - wanted)
         for module in self.learner.method.modules():
@@ -113,9 +111,8 @@ class Trainer:
             self.bar.advance()
             if self.profile is not None:
                 self.profile.step()
-            if (
-                log_metrics or world_size() == 1
-            ):  # several processes have to ask each other, which takes a look
+            # several processes have to ask each other, which takes a look
+            if log_metrics or world_size() == 1:
                 self._stop_if_asked()
             often = self.recipe.saving.checkpoint_steps
             if often and self.step % often == 0 and self.step % steps:
@@ -162,9 +159,7 @@ class Trainer:
         self.earlier, self.finite = self.finite, finite if self.finite is None else self.finite & finite
 
     def _check_losses(self, clips: Tensor | None = None, epoch: int = 0, index: int = 0) -> None:
-        """Look at the losses since the last look; where that of this step's `clips` is the first not finite,
-        give up.
-        """
+        """Check the losses since the last check; give up at the first that is not finite."""
         if self.finite is not None and not bool(self.finite):
             if clips is not None and (self.earlier is None or bool(self.earlier)):
                 self._give_up(clips, epoch, index)
@@ -178,9 +173,7 @@ class Trainer:
         return rate
 
     def _refuse_global_draws(self, before: Tensor) -> None:
-        """Refuse draws from torch's global generator: they would depend on threads and processes and not
-        resume.
-        """
+        """Refuse draws from torch's global generator: they would depend on threads and not resume."""
         if before.numpy().tobytes() != torch.default_generator.get_state().numpy().tobytes():
             raise InputError(
                 f"method '{self.recipe.method}' or its encoder draws from torch's global random generator,"
