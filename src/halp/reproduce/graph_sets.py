@@ -17,9 +17,7 @@ ARRAYS = {"edge_index": 2, "node_labels": 1, "graph_ptr": 1, "labels": 1}  # wit
 
 
 def read_graphs(folder: Path | str, name: str) -> GraphSet:
-    """The set `name` of a folder: `NAME.npz`, or the text files of the TU collection in `NAME/` or in the
-    folder itself.
-    """
+    """The set `name` of a folder: `NAME.npz`, or the TU collection's text files in `NAME/` or the folder."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(
@@ -95,9 +93,7 @@ def _read_text(folder: Path, name: str) -> GraphSet:
 def assemble(
     name: str, where: str, edges: Integers, nodes: Integers, starts: Integers, labels: Integers
 ) -> GraphSet:
-    """Check the parts of a set and put them together: both directions of every edge once, no loops, classes
-    from 0.
-    """
+    """Check the parts of a set and assemble it: edges in both directions, no loops, classes from 0."""
     if not len(labels):
         raise InputError(f"'{where}' holds no graphs")
     if edges.size and (edges.min() < 0 or edges.max() >= len(nodes)):

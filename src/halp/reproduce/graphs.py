@@ -47,9 +47,7 @@ PAPER: dict[str, dict[str, tuple[float, float]]] = {
 
 @dataclass(frozen=True)
 class GraphRequest:
-    """What the command was asked for: a folder with sets, which of them, how many seeds, and settings as
-    key=value.
-    """
+    """The command's arguments: a folder with sets, which of them, how many seeds, settings as key=value."""
 
     data: Path
     sets: tuple[str, ...]

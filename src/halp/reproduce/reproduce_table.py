@@ -1,6 +1,4 @@
-"""One call per table: find or make the data, schedule, train what is missing, evaluate, write the table and
-its page.
-"""
+"""One call per table: data, schedule, missing trainings, evaluation, the table and its page."""
 
 from __future__ import annotations
 
@@ -278,9 +276,7 @@ def _sources(
 
 
 def _named(text: str, out: Path, shipped: Sequence[str] = ()) -> list[DataSet]:
-    """A store by its key; recordings are prepared first, once, and also with the steps of shipped
-    encoders.
-    """
+    """A store by its key; recordings are prepared first, once, and also with steps of shipped encoders."""
     key, equals, path = text.partition("=")
     if not equals:
         key, path = Path(text).resolve().name, text

@@ -1,6 +1,4 @@
-"""Carrying out a schedule: trainings that are resumed where they stopped, evaluations that are found again by
-name.
-"""
+"""Run a schedule: trainings are resumed where they stopped, evaluations found again by name."""
 
 from __future__ import annotations
 
@@ -281,9 +279,7 @@ def seconds_per_step(recipe: Recipe, topology: Topology, persons: int) -> float:
 
 @torch.inference_mode()
 def _forward_seconds(encoder: torch.nn.Module, shape: tuple[int, ...], recipe: Recipe) -> float:
-    """Seconds of a forward pass of a batch: the quicker of two passes of up to eight clips, by their
-    number.
-    """
+    """Seconds of a forward pass of a batch: the quicker of two passes of up to eight clips, per clip."""
     clips = torch.randn(min(8, recipe.batch_size), *shape)
     times = []
     for _ in range(2):

@@ -1,6 +1,4 @@
-"""Scales, read from `scales.toml`: the same sweep as a test of the machinery (tiny), on a CPU (quick, small),
-or as published.
-"""
+"""Scales, from `scales.toml`: a test of the machinery (tiny), a CPU (quick, small), or as published."""
 
 from __future__ import annotations
 
@@ -31,9 +29,8 @@ class Scale:
     """
 
     name: str
-    recipes: Mapping[str, str] = field(
-        default_factory=lambda: {"": "cpu-halp"}
-    )  # by data set; "" for any other
+    # by data set; "" for any other
+    recipes: Mapping[str, str] = field(default_factory=lambda: {"": "cpu-halp"})
     settings: Sequence[str] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
     others: Sequence[str] = ()  # settings of other systems' recipes, each where the recipe has it
@@ -83,9 +80,7 @@ class Scale:
     def protocol_settings(
         self, column: TableColumn, row: TableRow, chosen: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Settings of the protocol of a cell: the scale's, the column's, the system's own and what the user
-        `chosen`.
-        """
+        """Settings of a cell's protocol: the scale's, the column's, the system's, the user's (`chosen`)."""
         protocol = row.protocol_of(column)
         given, system = chosen.get(protocol, {}), row.protocols.get(protocol, {})
         of_column = dict(column.settings)
@@ -108,9 +103,7 @@ class Scale:
 
 
 def _concerns(text: str, recipe: Recipe) -> bool:
-    """Whether a setting of a scale is about something that the recipe has: its encoder, which has to take it,
-    or a term.
-    """
+    """Whether the recipe has what a setting of a scale is about: its encoder or a term."""
     section, dot, name = text.partition("=")[0].partition(".")
     if not dot:
         return True

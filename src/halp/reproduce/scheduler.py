@@ -49,9 +49,7 @@ def loaded(source: DataSet) -> Store:
 
 @dataclass(frozen=True)
 class Job:
-    """One training: a run folder `name`, its recipe, from which job it forks and up to which epoch it
-    goes.
-    """
+    """One training: run folder `name`, its recipe, the job it forks from and its last epoch."""
 
     name: str
     recipe: Recipe
@@ -89,16 +87,14 @@ class Schedule:
 
     table: PaperTable
     scale: Scale
-    columns: tuple[
-        tuple[int, TableColumn, DataSet, str], ...
-    ]  # index in the paper's table, column, data set, split
+    # index in the paper's table, column, data set, split
+    columns: tuple[tuple[int, TableColumn, DataSet, str], ...]
     jobs: Mapping[str, Job]  # in an order in which they can be run
     cells: tuple[Cell, ...]
     seeds: tuple[int, ...]
     rows: tuple[TableRow, ...]
-    protocols: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # settings of protocols, by the user
+    # settings of protocols, by the user
+    protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def store(self) -> Store:
         """The store of the first column."""
@@ -152,9 +148,7 @@ def make_schedule(
 def choose_columns(
     table: PaperTable, sources: Sequence[DataSet], splits: Sequence[str]
 ) -> Iterable[tuple[int, TableColumn, DataSet, str]]:
-    """The paper's columns for the paper's data sets; for other data one column per store, split and protocol
-    setting.
-    """
+    """The paper's columns for its data sets; else one column per store, split and protocol setting."""
     published = {column.data for column in table.columns}
     if any(source.key in published for source in sources):
         known = {source.key: source for source in sources}
@@ -189,9 +183,7 @@ def _target(column: TableColumn, target: DataSet | None, known: Mapping[str, Dat
 
 
 def _has_figure(table: PaperTable, row: TableRow, column: int, source: DataSet) -> bool:
-    """Whether a cell of another system, trained or not, has a published figure; on other data it needs
-    none.
-    """
+    """Whether a cell of another system has a published figure; on other data it needs none."""
     if row.method != "recipe" or table.columns[column].data != source.key:
         return True
     known = next(

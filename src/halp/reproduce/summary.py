@@ -21,9 +21,8 @@ from halp.reproduce.scheduler import Schedule
 from halp.reproduce.tables import TableRow, list_rows, list_tables
 from halp.training import Run
 
-Values = Mapping[
-    tuple[str, int, str], Sequence[float]
-]  # row, column, data set and split → one value per seed
+# row, column, data set and split → one value per seed
+Values = Mapping[tuple[str, int, str], Sequence[float]]
 
 
 def spread(values: Sequence[float]) -> str:
@@ -81,9 +80,8 @@ class TableSummary:
     rows: list[RowSummary] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)  # of an analysis figure
     points: list[list[Any]] = field(default_factory=list)
-    protocols: dict[str, dict[str, Any]] = field(
-        default_factory=dict
-    )  # settings of protocols that were asked for
+    # settings of protocols that were asked for
+    protocols: dict[str, dict[str, Any]] = field(default_factory=dict)
     corrected: bool = False  # intervals hold for all differences at once
 
     @property

@@ -38,9 +38,7 @@ class SweepRun:
 
 
 def train_and_evaluate(run: SweepRun) -> dict[str, float]:
-    """What workers run: accuracies by `protocol split`; the training is resumed, or left alone where it is
-    done.
-    """
+    """What workers run: accuracies by `protocol split`; training is resumed, or skipped if complete."""
     recipe, folder = run.training.recipe, run.training.folder
     if not (RunFolder(Path(folder)).holds_run() and "finished" in open_run(folder).info):
         train(run.training)
@@ -55,9 +53,7 @@ def train_and_evaluate(run: SweepRun) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Setting:
-    """One combination of a sweep: accuracies by protocol and split, one per seed, and what could not be
-    trained.
-    """
+    """One combination of a sweep: accuracies by protocol and split, one per seed, and failed trainings."""
 
     name: str
     seeds: list[int]
@@ -73,9 +69,7 @@ class Sweep:
     settings: list[Setting]
 
     def difference(self, setting: Setting, column: str) -> Difference | None:
-        """Mean paired difference to the first setting over the seeds that both have; intervals hold for all
-        at once.
-        """
+        """Mean paired difference to the first setting over common seeds, with simultaneous intervals."""
         first = self.settings[0]
         both = [seed for seed in setting.seeds if seed in first.seeds]
         if setting is first or not both:
@@ -90,9 +84,7 @@ class Sweep:
         return list(next((setting.accuracies for setting in self.settings if setting.accuracies), {}))
 
     def rows(self) -> list[dict[str, str]]:
-        """A row per setting: mean ± standard deviation over seeds, and the difference to the first with its
-        interval.
-        """
+        """A row per setting: mean ± standard deviation over seeds, and the difference to the first."""
         rows = []
         for setting in self.settings:
             row = {"setting": setting.name, "seeds": str(len(setting.seeds))}

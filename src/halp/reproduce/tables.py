@@ -121,9 +121,7 @@ class PaperTable:
                 )
 
     def all_rows(self) -> tuple[TableRow, ...]:
-        """Its rows, the baselines first: raw coordinates, and the baseline's or else every system's untrained
-        encoder.
-        """
+        """Baseline rows: raw coordinates, and the untrained encoder of the baseline or of every system."""
         if self.kind != "table" or not self.baselines:
             return self.rows
         baseline = next((row for row in self.rows if row.baseline), None)
@@ -189,9 +187,7 @@ def _columns(entry: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]]) -
 
 
 def _rows(entry: Mapping[str, Any], systems: Mapping[str, Mapping[str, Any]]) -> Iterable[TableRow]:
-    """The rows of a table: its baseline, a row per value of the setting that varies, and those that are
-    written out.
-    """
+    """The rows of a table: baseline, a row per value of the varied setting, and explicit rows."""
     if entry.get("baseline"):
         yield TableRow("baseline (MoCo)", "moco", paper=_figures(entry["baseline"]), baseline=True)
     vary = entry.get("vary", {"paper": ()})

@@ -1,6 +1,4 @@
-"""Trainings and evaluations that tables and sweeps hand to workers: resumed where they stopped, each on one
-core.
-"""
+"""Trainings and evaluations for workers of tables and sweeps: resumable, each on one core."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ def train(training: Training) -> None:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Compute on one thread: sums are rounded by their number, and results must not depend on the number of
-    workers.
-    """
+    """Compute on one thread: rounding depends on their number, results must not on that of workers."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

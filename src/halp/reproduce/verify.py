@@ -1,6 +1,4 @@
-"""Comparing what somebody reproduced with what the paper reports: a finished table, a folder of them, or a
-run.
-"""
+"""Compare a reproduction with the paper: a finished table, a folder of them, or a run."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ MARGIN = 1.0  # points that another seed may move a figure by, if there is only 
 
 @dataclass(frozen=True)
 class VerifiedCell:
-    """A figure of the paper beside one's own; `agrees` within two standard deviations over seeds, or a point
-    with one seed.
-    """
+    """A figure of the paper beside one's own; `agrees`: within two SD over seeds, or a point for one seed."""
 
     table: str
     row: str
