@@ -42,9 +42,7 @@ from halp.losses import log_partition
 
 @torch.no_grad()
 def expected_key(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
-    """Mean of [key, negatives] weighted by softmax(query·[key, negatives] / T), for every query `(B, D)`; no
-    gradient.
-    """
+    """Mean of [key, negatives] weighted by softmax(query·[key, negatives] / T), `(B, D)`; no gradient."""
     to_key = (query * key).sum(1, keepdim=True) / temperature
     similarity = (query / temperature) @ negatives.T
     largest = torch.maximum(to_key, similarity.amax(1, keepdim=True))
@@ -76,9 +74,7 @@ READINGS = ("mean", "sum")
 
 
 class Neighbours(NamedTuple):
-    """Queue rows `(B, n)` that queries of the same clip propose, and which of them are not repeated in their
-    row.
-    """
+    """Queue rows `(B, n)` proposed by queries of the same clip, and a mask without repeats."""
 
     rows: Tensor
     distinct: Tensor
@@ -86,9 +82,7 @@ class Neighbours(NamedTuple):
 
 @torch.no_grad()
 def union_of_nearest(queries: Sequence[Tensor], queue: Tensor, top: int = 1) -> Neighbours:
-    """The `top` rows of the queue `(L, D)` nearest to each of several queries `(B, D)` of a clip, each
-    counted once.
-    """
+    """The `top` rows of the queue `(L, D)` nearest to any of a clip's queries `(B, D)`, each once."""
     near = [torch.topk(query @ queue.T, top, dim=1).indices for query in queries]
     rows = torch.cat(near, dim=1).sort(dim=1).values
     distinct = torch.ones_like(rows, dtype=torch.bool)
@@ -135,9 +129,7 @@ def attention(x: Tensor) -> Tensor:
 
 
 def energy_drop(maps: Tensor, threshold: float = 0.7) -> Tensor:
-    """Maps without their most salient joints and cells: `(B, P, T, V, C)`, or `(B, T, C)` of an encoder
-    without joints.
-    """
+    """Maps without their most salient joints and cells: `(B, P, T, V, C)`, or `(B, T, C)` without joints."""
     x = maps.flatten(0, 1) if maps.ndim == 5 else maps[:, :, None]
     with torch.no_grad():
         salience = attention(x.float())
@@ -159,9 +151,7 @@ EXTREME, DROPPED = "extreme", "extreme-dropped"
 
 
 def _extreme(*more: object, blur: bool, rotation: str = "one-axis", repeat_edge: bool = False) -> Policy:
-    """A normal view, then the augmentations of the default list; `blur` says whether its kernel is
-    normalised.
-    """
+    """A normal view plus the default list's augmentations; `blur`: whether its kernel is normalised."""
     steps = (
         {"name": "reflect-crop", "repeat_edge": repeat_edge},
         {"name": "shear", "amplitude": 0.5},
@@ -193,9 +183,8 @@ class NeighbourSettings(CheckedSettings):
     weight: float = limited(1.0, least=0)  # of D3M; 0 leaves it out
     # of the strong view, unless the recipe describes it itself
     augmentations: str = limited("published", among=AUGMENTATIONS)
-    mining_epoch: int = limited(
-        150, least=0
-    )  # nearest neighbours are positives from then on: 150 is the 151st epoch
+    # nearest neighbours are positives from then on: 150 is the 151st epoch
+    mining_epoch: int = limited(150, least=0)
     mining: bool = True
     top: int = limited(1, least=1)  # neighbours of each query
     # of several positives: mean of their log-probabilities (public code), or log of their sum (paper)
@@ -237,9 +226,7 @@ def check_neighbours(settings: NeighbourSettings, streams: Sequence[str], queue:
     "aimclr", AimClrSettings, views=_views, map_variants=_map_variants, contrast=True, check=check_neighbours
 )
 class AimClrTerm(LateTerm):
-    """InfoNCE, later with mined neighbours, plus D3M, in every stream; mining waits until the queue holds
-    real keys only.
-    """
+    """InfoNCE, later with mined neighbours, plus D3M in every stream; mining waits for a full queue."""
 
     #: the further queries of a clip, from the mildest to the strongest
     queries: tuple[str, ...] = (EXTREME, DROPPED)

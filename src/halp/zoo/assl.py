@@ -44,9 +44,8 @@ from halp.zoo.longt_gan import constant, fooling_loss
 class RegionSettings(CheckedSettings):
     """The region that is hidden and the decoder that fills it: ours."""
 
-    frames: float = limited(
-        0.3, above=0, most=1
-    )  # share of the frames, one after the other, that a region takes in
+    # share of the frames, one after the other, that a region takes in
+    frames: float = limited(0.3, above=0, most=1)
     joints: float = limited(0.5, above=0, most=1)  # share of the joints
     width: int = limited(256, least=1)  # units of the decoder
     layers: int = limited(1, least=1)
@@ -103,9 +102,7 @@ class Decoder(nn.Module):
         return self.out(self.gru(given))
 
     def error(self, encoder: Any, clips: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """How far the filled region is from the true one `(B,)`, and the features `(B, F)` of what could be
-        seen.
-        """
+        """Error of the filled region `(B,)`, and features `(B, F)` of the visible part."""
         seen = clips * ~hidden[:, :, None, :, None]
         features = encoder(seen)
         return region_error(self(seen.flatten(2), features), clips, hidden), features
@@ -143,9 +140,7 @@ def find_neighbours(features: Tensor, labels: Tensor, anchors: Tensor, count: in
 
 
 def attend_to(features: Tensor, neighbours: Tensor) -> Tensor:
-    """The neighbourhood of each clip as one vector `(B, F)`: neighbours `(B, K, F)` weighted by scaled
-    products.
-    """
+    """The neighbourhood of each clip `(B, F)`: neighbours `(B, K, F)` weighted by scaled products."""
     products = (features[:, None] * neighbours).sum(2) / features.shape[1] ** 0.5
     return (products.softmax(1)[..., None] * neighbours).sum(1)
 
@@ -247,9 +242,7 @@ def train_assl(context: ProtocolContext, few: Tensor, settings: ASSLSettings) ->
 
 
 def _batches(few: Tensor, rest: Tensor, size: int, draws: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-    """Batches of an epoch over the clips without labels, each beside as many with; the labelled ones come
-    round again.
-    """
+    """Batches of unlabelled clips, each beside as many labelled ones, which are repeated."""
     unknown = rest[torch.randperm(len(rest), generator=draws)]
     steps = -(-len(unknown) // size)
     turns = torch.cat(
@@ -267,9 +260,7 @@ def _batches(few: Tensor, rest: Tensor, size: int, draws: torch.Generator) -> li
     title=lambda settings: f"assl {100 * settings.share:g} %",
 )
 def evaluate_assl(context: ProtocolContext, settings: ASSLSettings) -> Predictions:
-    """Classify the test clips by the network that was trained with the labels of a share of the training
-    clips.
-    """
+    """Classify the test clips by the network trained with labels of a share of the training clips."""
     few = context.few_labels(settings.share, stratified=settings.stratified)
     if len(few) == len(context.train):
         raise InputError("assl: all clips have labels, and it needs some without; lower assl.share")

@@ -17,17 +17,13 @@ EPSILON = 1e-5  # that of BatchNorm
 
 
 def standardise_columns(x: Tensor) -> Tensor:
-    """Every column of `(B, D)` with mean 0 and variance 1 over the batch, as a BatchNorm without parameters
-    does.
-    """
+    """Columns of `(B, D)` with mean 0 and variance 1, as by a BatchNorm without parameters."""
     variance, mean = torch.var_mean(x, dim=0, correction=0)
     return (x - mean) * torch.rsqrt(variance + EPSILON)
 
 
 def cross_correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Correlation `(D, D)` over the batch of every column of `first` with every column of `second`, both `(B,
-    D)`.
-    """
+    """Correlation `(D, D)` over the batch of the columns of `first` and `second`, both `(B, D)`."""
     return standardise_columns(first).T @ standardise_columns(second) / len(first)
 
 

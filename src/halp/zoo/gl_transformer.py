@@ -74,9 +74,7 @@ def token_weights(
 
 
 def weighted_cross_entropy(logits: Tensor, classes: Tensor, weight: Tensor) -> Tensor:
-    """Cross-entropy of `(B, T, R, P, V, K)` logits, mean over frames and persons, summed with weights `(R,
-    V)`: `(B,)`.
-    """
+    """Cross-entropy of `(B, T, R, P, V, K)` logits: mean over frames and persons, weights `(R, V)`."""
     error = F.cross_entropy(logits.movedim(5, 1), classes, reduction="none")
     return (error.mean((1, 3)) * weight).sum((1, 2))
 
@@ -85,9 +83,8 @@ def weighted_cross_entropy(logits: Tensor, classes: Tensor, weight: Tensor) -> T
 class GlobalLocalSettings(CheckedSettings):
     """Sizes for a CPU by default; GL-Transformer has width 48, 4 layers, 8 heads and 300 frames, padded."""
 
-    width: int = limited(
-        8, least=1
-    )  # per joint; a frame has as many times that as there are joints of all persons
+    # per joint; a frame has as many times that as there are joints of all persons
+    width: int = limited(8, least=1)
     layers: int = limited(2, least=1)
     heads: int = limited(4, least=1)
     frames: int = limited(32, least=1)  # the most frames a clip has
@@ -196,9 +193,7 @@ class GlobalLocalEncoder(nn.Module):
 
 
 def relative_to_centre(clips: Tensor, centre: int) -> Tensor:
-    """Clips `(B, T, P, V, C)` with every joint relative to the centre of its person, and the centre where it
-    is.
-    """
+    """Clips `(B, T, P, V, C)` with joints relative to the person's centre, which stays as it is."""
     middle = clips[:, :, :, centre : centre + 1]
     is_centre = torch.arange(clips.shape[3], device=clips.device)[:, None] == centre
     return torch.where(is_centre, clips, clips - middle)
@@ -281,9 +276,7 @@ class DisplacementMethod(PredictiveMethod):
 
 
 class Heads(nn.Module):
-    """Logits of directions and magnitudes, `(B, T, R, P, V, K)` each, from features `(B, T, F)` of every
-    frame.
-    """
+    """Logits of directions and magnitudes, `(B, T, R, P, V, K)` each, from features `(B, T, F)`."""
 
     def __init__(
         self, features: int, settings: DisplacementSettings, topology: Topology, persons: int

@@ -14,9 +14,7 @@ Edges = tuple[Tensor, Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class GraphSet:
-    """Labelled graphs. Nodes of graph i are `starts[i] : starts[i + 1]`; edges are in both directions,
-    without loops.
-    """
+    """Labelled graphs. Graph i has nodes `starts[i] : starts[i + 1]`; edges in both directions, no loops."""
 
     name: str
     sources: Tensor  # (E,) node that an edge leaves
@@ -34,9 +32,7 @@ class GraphSet:
         return int(self.node_labels.max()) + 1
 
     def with_self_loops(self) -> GraphSet:
-        """With an edge from nodes to themselves: all before the last node of their graph with an edge, as in
-        the public code.
-        """
+        """With self-loops up to the last node of each graph that has an edge, as in the public code."""
         nodes, graph = torch.arange(len(self.node_labels)), graph_of_nodes(self.starts)
         last = torch.full((len(self),), -1).scatter_reduce(0, graph[self.targets], self.targets, "amax")
         nodes = nodes[nodes < last[graph]]
@@ -49,9 +45,8 @@ class GraphSet:
         nodes, starts = ranges(self.starts, chosen)
         offsets = torch.searchsorted(self.targets, torch.arange(len(self.node_labels) + 1))
         edges, offsets = ranges(offsets, nodes)
-        shift = torch.repeat_interleave(
-            starts[:-1] - self.starts[chosen], starts.diff()
-        )  # of every node in the batch
+        # of every node in the batch
+        shift = torch.repeat_interleave(starts[:-1] - self.starts[chosen], starts.diff())
         targets = torch.repeat_interleave(torch.arange(len(nodes)), offsets.diff())
         features = F.one_hot(self.node_labels[nodes], self.feature_size).float()
         return GraphBatch(features, self.sources[edges] + shift[targets], targets, starts, symmetric=True)

@@ -72,9 +72,7 @@ class GINLayer(nn.Module):
         self.norm = nn.BatchNorm1d(width)
 
     def forward(self, x: Tensor, edges: Edges) -> Tensor:
-        """Node rows `(n, inputs)` → `(n, width)`; `edges` are those that reach each node, and those that
-        leave it.
-        """
+        """Node rows `(n, inputs)` → `(n, width)`; `edges`: those that reach and leave each node."""
         if x.shape[1] > self.first.out_features:  # the linear map and the sum commute: sum the narrower rows
             x = x @ self.first.weight.T
             x = x + SumRows.apply(x, *edges) + self.first.bias
@@ -132,9 +130,7 @@ def unit_or_zero(x: Tensor) -> Tensor:
 
 
 def nt_xent_without_positive(query: Tensor, key: Tensor, temperature: float = 0.2) -> Tensor:
-    """−mean over i of log(exp s_ii / Σ_{j ≠ i} exp s_ij), s_ij = query_i · key_j / temperature, for unit rows
-    `(B, D)`.
-    """
+    """−mean over i of log(exp s_ii / Σ_{j ≠ i} exp s_ij), s_ij = query_i · key_j / temperature."""
     similarity = query @ key.T / temperature
     others = similarity.masked_fill(torch.eye(len(query), dtype=torch.bool, device=query.device), -torch.inf)
     return (torch.logsumexp(others, 1) - similarity.diagonal()).mean()
@@ -142,9 +138,7 @@ def nt_xent_without_positive(query: Tensor, key: Tensor, temperature: float = 0.
 
 @dataclass(frozen=True)
 class HalpGraphSettings(CheckedSettings):
-    """Hallucinated positives: the clean view is pulled, the augmented one is the key. The settings are
-    ours.
-    """
+    """Hallucinated positives: the clean view is pulled to the augmented one. Settings are ours."""
 
     weight: float = limited(1.0, least=0)  # μ; 0 is GraphCL
     start_epoch: int = limited(8, least=0)  # of 20, as 200 of 450 in the paper; μ is 0 before
@@ -178,18 +172,15 @@ class GraphSettings(CheckedSettings):
     batch_size: int = limited(128, least=2)
     learning_rate: float = limited(0.01, above=0)
     temperature: float = limited(0.2, above=0)
-    svm: str = limited(
-        "plain", among=SVMS
-    )  # `scaled` standardises features, which the published protocol does not
+    # `scaled` standardises features, which the published protocol does not
+    svm: str = limited("plain", among=SVMS)
     folds: int = limited(10, least=2)
     inner_folds: int = limited(5, least=2)
     halp: HalpGraphSettings = field(default_factory=HalpGraphSettings)
 
 
 class GraphTraining:
-    """Encoder, head and optimiser of one seed. Draws depend on (seed, purpose, epoch, step) only, so a fork
-    sees the same.
-    """
+    """Encoder, head and optimiser of one seed. Draws depend on (seed, purpose, epoch, step) only."""
 
     def __init__(self, graphs: GraphSet, settings: GraphSettings, seed: int = 0) -> None:
         self.settings, self.seed, self.epoch = settings, seed, 0
@@ -223,9 +214,7 @@ class GraphTraining:
         return self
 
     def fork(self, *, weight: float) -> GraphTraining:
-        """A second training that continues from here with another weight of HaLP; equal to one from scratch
-        up to its start.
-        """
+        """A second training from here with another weight of HaLP; equal to one from scratch so far."""
         fork = copy.copy(self)
         fork.settings = replace(self.settings, halp=replace(self.settings.halp, weight=weight))
         fork.model, fork.optimiser, fork.term = copy.deepcopy((self.model, self.optimiser, self.term))
@@ -249,9 +238,7 @@ class GraphTraining:
 
     @torch.no_grad()
     def embed(self, chunk: int = 128) -> npt.NDArray[np.float32]:
-        """The encoder's output `(N, layers · width)` for all graphs in the order of the set, in evaluation
-        mode.
-        """
+        """The encoder's output `(N, layers · width)` for all graphs, in order, in evaluation mode."""
         self.model.eval()
         parts = [
             self.model.encoder(self.graphs.batch(part))

@@ -58,9 +58,7 @@ class HierarchicalSettings(CheckedSettings):
 
 
 class PostNormBlock(nn.Module):
-    """Attention and feed-forward with LayerNorm after each sum, as in BERT: `(N, tokens, width)` → the
-    same.
-    """
+    """Attention and feed-forward, LayerNorm after each sum, as in BERT: `(N, tokens, width)` → the same."""
 
     def __init__(self, width: int, heads: int, settings: HierarchicalSettings) -> None:
         super().__init__()
@@ -109,9 +107,7 @@ class HierarchicalEncoder(nn.Module):
         return self.pool(self.sequence(clips))
 
     def sequence(self, clips: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """The feature map before pooling, `(B, T, width)`; frames that are `hidden` `(B, T)` are read as
-        zeros.
-        """
+        """The feature map before pooling, `(B, T, width)`; `hidden` frames `(B, T)` are read as zeros."""
         _, frames, *_ = check_joints(clips, self.joints, self.coordinates)
         if frames > self.most_frames:
             raise InputError(
@@ -136,9 +132,7 @@ class HierarchicalEncoder(nn.Module):
 
 
 def fit_to_unit_cube(poses: Tensor) -> Tensor:
-    """Poses `(B, T, V, C)` of each clip stretched to [−1, 1] along every axis; an axis without extent is
-    0.
-    """
+    """Poses `(B, T, V, C)` stretched to [−1, 1] along each axis per clip; 0 for axes without extent."""
     low, high = poses.amin((1, 2), keepdim=True), poses.amax((1, 2), keepdim=True)
     extent = high - low
     scaled = 2 * (poses - low) / torch.where(extent > 0, extent, torch.ones_like(extent)) - 1
@@ -213,9 +207,7 @@ class MotionDirectionMethod(PredictiveMethod):
 
 
 class Head(nn.Module):
-    """Features `(N, F)` of frames → logits `(N, V, V·2^C)`: some units for each joint, then a layer that
-    joints share.
-    """
+    """Features `(N, F)` of frames → logits `(N, V, V·2^C)`: units per joint, then a shared layer."""
 
     def __init__(self, features: int, units: int, topology: Topology) -> None:
         super().__init__()

@@ -67,9 +67,8 @@ class LongTGANSettings(CheckedSettings):
     width: int = limited(256, least=1)  # units of the decoder
     layers: int = limited(1, least=1)
     discriminator: int = limited(128, least=1)  # units of the discriminator
-    adversarial: float = limited(
-        0.01, least=0
-    )  # weight of fooling the discriminator beside the squared error
+    # weight of fooling the discriminator beside the squared error
+    adversarial: float = limited(0.01, least=0)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -128,9 +127,7 @@ class Inpainter(nn.Module):
 
 @contextmanager
 def constant(module: nn.Module) -> Iterator[None]:
-    """What is computed inside treats the weights of a module as constants; gradients pass through to its
-    input.
-    """
+    """Inside, the module's weights are constants; gradients pass through to its input."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)

@@ -44,9 +44,7 @@ class Mixes(NamedTuple):
 def draw_mixes(
     batch: int, hardest: int, pairs: int, with_query: int, largest_share: float, generator: torch.Generator
 ) -> Mixes:
-    """Draw the mixes of a whole batch: `pairs` of two negatives and `with_query` of a negative and the query,
-    per query.
-    """
+    """Draw a batch's mixes: per query, `pairs` of negatives and `with_query` of negative and query."""
     first, second = torch.randint(hardest, (2, batch, pairs), generator=generator)
     share = torch.rand(batch, pairs, generator=generator)
     beside_query = torch.randint(hardest, (batch, with_query), generator=generator)
@@ -93,9 +91,7 @@ def info_nce_with_mixes(
 
 @dataclass(frozen=True)
 class MochiSettings(CheckedSettings):
-    """Hard negative mixing. The defaults are those of MoCHi for a queue of 16384: a sixteenth, a sixteenth, a
-    128th of it.
-    """
+    """Hard negative mixing with MoCHi's defaults, shares of a queue of 16384: 1/16, 1/16, 1/128."""
 
     hardest: int = limited(1024, least=1)  # N: the negatives nearest to a query, which are mixed
     pairs: int = limited(1024, least=0)  # s: mixes of two of them
@@ -110,9 +106,7 @@ def _check_mochi(settings: MochiSettings, streams: Sequence[str], queue: int) ->
 
 @register_term("mochi", MochiSettings, check=_check_mochi, contrast=True)
 class MochiTerm(LateTerm):
-    """Mixed negatives from the start epoch on and once the queue holds real keys only; it takes the place of
-    InfoNCE.
-    """
+    """Mixed negatives from the start epoch on and once the queue is full; replaces InfoNCE."""
 
     def active(self, queue: KeyQueue, context: StepContext) -> bool:
         """Whether negatives are mixed at this context."""

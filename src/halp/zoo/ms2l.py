@@ -99,9 +99,7 @@ class MS2LMethod(PredictiveMethod):
 
 
 class Heads(nn.Module):
-    """What the three tasks have of their own; `motion` reads states of all frames, the others pooled
-    features.
-    """
+    """Heads of the three tasks; `motion` reads states of all frames, the others pooled features."""
 
     def __init__(self, numbers: int, encoder: Any, settings: MS2LSettings) -> None:
         super().__init__()
@@ -114,9 +112,7 @@ class Heads(nn.Module):
 
 
 def head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Linear, BatchNorm, ReLU, Linear; without the first bias, which BatchNorm takes away and Adam would move
-    by rounding.
-    """
+    """Linear, BatchNorm, ReLU, Linear; no first bias: BatchNorm removes it, Adam would drift it."""
     first = nn.Linear(inputs, hidden, bias=False)
     return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
@@ -128,9 +124,7 @@ def cut_off(clips: Tensor, share: float) -> Tensor:
 
 
 def shuffle_segments(clips: Tensor, label: Tensor, segments: int) -> Tensor:
-    """Clips `(B, T, …)` with equal segments in the order of permutation number `label` `(B,)`; what is left
-    over stays last.
-    """
+    """Clips `(B, T, …)` with equal segments permuted by `label` `(B,)`; a remainder stays last."""
     frames = clips.shape[1]
     length = frames // segments
     orders = torch.tensor(list(itertools.permutations(range(segments))), device=clips.device)

@@ -113,9 +113,7 @@ def mixable_parts(topology: Topology) -> list[list[int]]:
 
 
 def _squeeze_into(others: Tensor, region: list[int], interpolation: str) -> Tensor:
-    """Clips whose frames of the region show their first 2r frames, as far as there are this many, at r of
-    them.
-    """
+    """Clips whose region shows their first 2r frames, if there are as many, at half the length."""
     beginning = others[:, : 2 * len(region)]
     signals = beginning.flatten(2).transpose(1, 2)
     squeezed = F.interpolate(signals, size=len(region), mode=interpolation).transpose(1, 2)
@@ -138,9 +136,8 @@ class MixSettings(CheckedSettings):
 
     weight: float = limited(1.0, least=0)
     paste: float = limited(0.5, least=0)  # probability of body parts of the other clip for a while
-    squeeze: float = limited(
-        0.25, least=0
-    )  # probability of the same at twice the pace; else whole clips are blended
+    # probability of the same at twice the pace; else whole clips are blended
+    squeeze: float = limited(0.25, least=0)
     parts: tuple[int, ...] = (2, 3)  # fewest and most of five body parts
     run: tuple[int, ...] = (7, 11)  # fewest and most of 16 blocks of time
     # of the frames of a squeezed clip; nearest: as in the public code
@@ -233,9 +230,7 @@ def _check_distillation(settings: SelfDistillationSettings, streams: Sequence[st
 
 @register_term("self-distillation", SelfDistillationSettings, check=_check_distillation)
 class SelfDistillationTerm(nn.Module):
-    """KL of the query's distribution over the queue from the key's, for the query and for every mixed one, in
-    every stream.
-    """
+    """KL between the query's and the key's distributions over the queue, for all queries and streams."""
 
     def __init__(
         self, settings: SelfDistillationSettings, streams: Sequence[str], temperature: float = 0.07

@@ -42,9 +42,7 @@ TARGETS = ("same", "next")
 
 @dataclass(frozen=True)
 class PredictClusterSettings(CheckedSettings):
-    """`free` trains all of the decoder, which is what the public code does where it means to fix the
-    weights.
-    """
+    """`free` trains the whole decoder, as the public code does where it means to fix the weights."""
 
     decoder: str = limited("fixed-state", among=DECODERS)
     # what frame t of the decoder is compared with: frame t, or the next as in the authors' NTU code
@@ -80,9 +78,7 @@ def _persons_read(encoder: nn.Module) -> int | None:
 
 
 class FixedStateDecoder(nn.Module):
-    """FS: x̂(t) = x̂(t − 1) + W·GRU(x̂(t − 1), state) from the first true frame on, always with the encoder's
-    state.
-    """
+    """FS: x̂(t) = x̂(t − 1) + W·GRU(x̂(t − 1), state) from the true first frame, with a fixed state."""
 
     def __init__(self, numbers: int, width: int) -> None:
         super().__init__()
@@ -90,9 +86,8 @@ class FixedStateDecoder(nn.Module):
 
     def forward(self, state: Tensor, frames: Tensor) -> Tensor:
         """Predicted frames `(B, T, N)`; the true ones give their number and the first of them."""
-        share = F.linear(
-            state, self.cell.weight_hh, self.cell.bias_hh
-        )  # of the gates; the same for every frame
+        # of the gates; the same for every frame
+        share = F.linear(state, self.cell.weight_hh, self.cell.bias_hh)
         x, decoded = frames[:, 0], []
         for _ in range(frames.shape[1]):
             x = x + self.out(self._next(x, state, share))
@@ -110,9 +105,7 @@ class FixedStateDecoder(nn.Module):
 
 
 class FreeRunningDecoder(nn.Module):
-    """A GRU that starts from the encoder's state and reads nothing; FW: its weights stay as they were
-    drawn.
-    """
+    """A GRU from the encoder's state, without input; FW: its weights stay as initialised."""
 
     def __init__(self, numbers: int, width: int, fixed: bool) -> None:
         super().__init__()

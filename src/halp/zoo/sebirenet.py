@@ -88,9 +88,7 @@ def _from_the_roots(parents: Sequence[int]) -> list[int]:
 
 @register_encoder("sebirenet", SeBiReNetSettings)
 class SeBiReNet(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, parts · V · units/2)`: codes of the pose, mean over persons and
-    frames.
-    """
+    """Clips `(B, T, P, V, C)` → features `(B, parts · V · units/2)`: pose codes, averaged."""
 
     def __init__(self, settings: SeBiReNetSettings, topology: Topology, persons: int) -> None:
         super().__init__()
@@ -158,9 +156,7 @@ def half_square(difference: Tensor) -> Tensor:
 
 
 def bone_lengths(poses: Tensor, bones: Sequence[tuple[int, int]]) -> Tensor:
-    """Distances `(N, bones)` of joints and their parents in poses `(N, V, C)`; bones are pairs (child,
-    parent).
-    """
+    """Distances `(N, bones)` of joints and parents in poses `(N, V, C)`; bones: (child, parent)."""
     child, parent = ([bone[end] for bone in bones] for end in (0, 1))
     return torch.linalg.vector_norm(poses[:, child] - poses[:, parent], dim=2)
 
@@ -233,9 +229,7 @@ class DisentanglementMethod(PredictiveMethod):
         return Predicted(losses, features)
 
     def _draw(self, clips: Tensor, encoder: Any, batch: WholeBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Some poses `(B, k, P, V, C)` of every clip around its centre, joints removed from each, and a
-        rotation per clip.
-        """
+        """Poses `(B, k, P, V, C)` of every clip, centred, with joints removed, and a rotation per clip."""
         frames, persons, joints = clips.shape[1:4]
         order = batch.rand(frames).argsort(1)[:, : self.settings.frames].to(clips.device)
         index = order[:, :, None, None, None].expand(-1, -1, *clips.shape[2:])
@@ -262,8 +256,6 @@ class DisentanglementMethod(PredictiveMethod):
 
 
 def _mean_of_present(per_pose: Tensor, there: Tensor) -> Tensor:
-    """Mean over the poses of persons who are there `(B, P)`, from a number per pose `(B·k·P,)`: `(B,)`; 0 for
-    nobody.
-    """
+    """Mean over poses of present persons `(B, P)`, from a number per pose: `(B,)`; 0 for nobody."""
     value = per_pose.view(len(there), -1, there.shape[1]).mean(1)
     return (value * there).sum(1) / there.sum(1).clamp_min(1)

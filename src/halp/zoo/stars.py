@@ -236,9 +236,7 @@ class TuneMethod(Method):
     def _hallucinate(
         self, stream: str, projection: Tensor, clips: Tensor, context: StepContext
     ) -> tuple[Tensor, Tensor]:
-        """Hallucinated positives around the own projection, which is the positive until there are enough to
-        cluster.
-        """
+        """Hallucinated positives around the own projection, used alone until there are enough to cluster."""
         recent = self._memory(stream).recent("clip", self.settings.recent)
         if len(recent) < self.settings.recent:
             return _only(projection)
