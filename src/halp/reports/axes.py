@@ -65,9 +65,7 @@ class AxisScale:
         whole: bool = False,
         count: int = 6,
     ) -> AxisScale:
-        """Cover all values, or the given limits; `rounded` moves the ends out to ticks, `whole` keeps ticks
-        on integers.
-        """
+        """Cover all values, or the given limits; `rounded` ends at ticks, `whole` puts ticks at integers."""
         known = values[np.isfinite(values)]
         low, high = limits or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
         low, high = nonempty_range(low, high)

@@ -1,6 +1,4 @@
-"""What every chart is drawn with: safe text, SVG elements, colours, markers and the legend; figures are made
-of them.
-"""
+"""Shared by all charts: safe text, SVG elements, colours, markers and the legend."""
 
 from __future__ import annotations
 
@@ -125,9 +123,7 @@ def format_number(value: float) -> str:
 
 
 def series_style(position: int, chosen: str | None = None) -> str:
-    """Style of the series at a position: its own series_style, or one of the palette that fits light and dark
-    paper.
-    """
+    """Style of the series at a position: its own series_style, or one of the palette for light and dark."""
     if chosen is not None and not _COLOUR.fullmatch(chosen):
         raise InputError(f"'{chosen}' is not a CSS colour; write a name, '#rrggbb' or 'rgb(…)'")
     return f"--c:{chosen or f'var(--c{position % COLOURS})'}"
@@ -136,9 +132,7 @@ def series_style(position: int, chosen: str | None = None) -> str:
 def legend(
     names: Sequence[str], styles: Sequence[str], top: float, *, lines: bool = False
 ) -> tuple[str, float]:
-    """Keys of all series from `top` down, as markup and the height it takes; many names share aligned,
-    compact columns.
-    """
+    """Legend from `top` down, as markup with its height; many names are set in compact, aligned columns."""
     many = len(names) > 8
     size, row_height = (11.0, 17.0) if many else (12.0, 20.0)
     mark_width = 26.0 if lines else 16.0
@@ -170,9 +164,7 @@ def legend(
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of `templates/` filled in; plain texts are escaped, characters that no markup can hold
-    replaced.
-    """
+    """A template of `templates/` filled in; texts are escaped, characters not allowed in markup replaced."""
     return _environment().get_template(template).render(**values)
 
 

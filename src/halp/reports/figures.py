@@ -1,6 +1,4 @@
-"""Charts as pure functions, data → markup: line chart, bars and histogram as stand-alone SVG, a heat map as a
-table.
-"""
+"""Charts as pure functions, data → markup: lines, bars and histogram as SVG, a heat map as a table."""
 
 from __future__ import annotations
 
@@ -119,9 +117,7 @@ def _path(xs: Floats, ys: Floats, x: AxisScale, y: AxisScale, position: int) -> 
 def bars(
     values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str = "", y_label: str = ""
 ) -> str:
-    """Grouped bars from zero with error bars: group → series → (mean, standard deviation); NaN or nothing
-    leaves a gap.
-    """
+    """Grouped bars from zero with error bars: group → series → (mean, standard deviation); NaN is a gap."""
     names = list(dict.fromkeys(name for group in values.values() for name in group))
     paints = [series_style(position) for position in range(len(names))]
     keys, top = legend_above(names, paints, title)
@@ -212,9 +208,7 @@ def histogram(values: npt.ArrayLike, *, x_label: str, y_label: str = "clips") ->
 
 
 def _edges(values: Floats, whole: bool) -> Floats:
-    """Borders of at most 30 intervals; whole numbers wide where all values are whole, so that no interval is
-    uneven.
-    """
+    """Borders of at most 30 intervals; integers wide if all values are integers, so that they are even."""
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     if whole:
         width = max(1.0, float(np.ceil((high - low + 1) / 30)))

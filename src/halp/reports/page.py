@@ -1,6 +1,4 @@
-"""The report: sections of text, tables and figures, saved as one HTML file that needs nothing else to
-open.
-"""
+"""The report: sections of text, tables and figures, saved as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ _NUMERIC = re.compile(r"[-+−]?\d[\d\s,.]*(e[-+]?\d+)?\s*(%|±\s*\d[\d.]*\s*%?)
 
 
 class Report:
-    """Builds a page from top to bottom; every text is escaped, only the markup of figures is taken as it
-    is.
-    """
+    """Builds a page from top to bottom; every text is escaped, only figures' markup is used as it is."""
 
     def __init__(self, title: str, subtitle: str = "") -> None:
         self.title = title
@@ -84,9 +80,7 @@ class Report:
         )
 
     def rows(self, rows: Sequence[Mapping[str, object]], caption: str = "") -> None:
-        """A table of rows with the same keys, without columns that are empty throughout; of very many rows
-        the first.
-        """
+        """A table of rows with equal keys, without empty columns; of very many rows the first."""
         columns = [
             name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)
         ]
@@ -162,9 +156,7 @@ def _plain(value: object) -> float | None:
 
 
 def _rank(value: object) -> float | None:
-    """What "best" compares: a number, the mean of a (mean, std) pair, or a text that begins with a number;
-    None of others.
-    """
+    """The number compared for "best": itself, the mean of (mean, std), or that at a text's start; or None."""
     if isinstance(value, str) and _NUMERIC.fullmatch(value):
         return float(re.findall(r"^[-+−]?\d+(?:\.\d+)?", value.replace(",", ""))[0].replace("−", "-"))
     if isinstance(value, tuple):
@@ -179,9 +171,7 @@ def _best_rows(column: Sequence[object]) -> set[int]:
 
 
 def _format_column(column: Sequence[object]) -> list[str]:
-    """Cells as text; all fractions of a column get as many decimals as the one that needs most, within
-    reason.
-    """
+    """Cells as text; all fractions of a column get as many decimals as the one that needs most."""
     singles = [part for value in column for part in (value if isinstance(value, tuple) else (value,))]
     fractions = [float(v) for v in singles if _plain(v) is not None and not isinstance(v, numbers.Integral)]
     fractions = [value for value in fractions if math.isfinite(value)]

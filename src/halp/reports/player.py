@@ -1,6 +1,4 @@
-"""Figures that move, of the explorer's parts: clips side by side, the timeline of a recording, a map of many
-clips.
-"""
+"""Moving figures made of the explorer's parts: clips, the timeline of a recording, a map of clips."""
 
 from __future__ import annotations
 
@@ -91,9 +89,7 @@ def player(
 
 
 def describe_body(topology: Topology) -> dict[str, Any]:
-    """What a player has to know about a topology: bones, the side of every joint, and which one is the
-    head.
-    """
+    """What a player needs to know of a topology: bones, the side of each joint, and the head."""
     return {
         "bones": [*topology.bones, *_trunk_lines(topology)],
         "sides": [_side(joint) for joint in topology.joints],
@@ -102,9 +98,7 @@ def describe_body(topology: Topology) -> dict[str, Any]:
 
 
 def _trunk_lines(topology: Topology) -> list[tuple[int, int]]:
-    """Lines that make a trunk of a body whose bones are a tree: shoulders, hips, and both sides, where a side
-    is missing.
-    """
+    """Lines that close the trunk of a body whose bones are a tree: shoulders, hips and missing sides."""
     corners = [f"{part}_{side}" for part in ("shoulder", "hip") for side in ("left", "right")]
     if not all(joint in topology.joints for joint in corners):
         return []
@@ -285,9 +279,7 @@ def scale_to_unit_box(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _moving_figure(kind: str, data: Any) -> str:
-    """A figure that the script of `page/src/figures.jsx` draws from data; the report brings that script along
-    once.
-    """
+    """A figure drawn by the script of `page/src/figures.jsx`, which the report contains once."""
     # A script element ends at the first "</", wherever it stands, so no "<" may be left in the data.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return f'<div class="halp-{kind}"><script type="application/json">{text}</script></div>'

@@ -1,6 +1,4 @@
-"""The report of one or more runs: accuracies, curves, prototypes, embedding map, confusion, players; one HTML
-file.
-"""
+"""The report of runs: accuracies, curves, prototypes, embedding map, confusion, players; one HTML file."""
 
 from __future__ import annotations
 
@@ -115,9 +113,7 @@ def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
 
 
 def result_rows(saved: Mapping[str, Sequence[Result]]) -> list[EncoderResults]:
-    """Rows of the table of accuracies: raw coordinates and shipped encoders once, then every run before and
-    after training.
-    """
+    """Rows of accuracies: raw coordinates and shipped encoders, then each run before and after training."""
     common: dict[str, dict[str, Result]] = {"raw coordinates": {}}
     rows: list[EncoderResults] = []
     for name, results in saved.items():
@@ -166,9 +162,7 @@ def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
 
 
 def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
-    """Loss, kept positives and the similarities of the paper's supplement over training, where the method has
-    them.
-    """
+    """Loss, kept positives and similarities of the paper's supplement over training, if recorded."""
     report.section("Training", "Everything below is read from the runs' metrics.")
     contrast = _curves(runs, loss="loss_contrast")
     if len(contrast) < len(runs):
@@ -224,9 +218,7 @@ def _curves(runs: Mapping[str, Run], **metrics: str) -> dict[str, tuple[list[flo
 
 
 def add_prototypes(report: Report, run: Run, store: Store) -> bool:
-    """Similarity to every prototype of one key, two kept positives and one that the filter drops; False
-    without any.
-    """
+    """Similarity to every prototype of a key, two kept positives and a dropped one; False without any."""
     series = prototype_similarities(run, store)
     if not series:
         return False

@@ -1,6 +1,4 @@
-"""Pages of answers: one function per type of answer, made of the charts, players and tables of
-`halp.reports`.
-"""
+"""Pages of answers: a function per type of answer, from the charts, players and tables of `halp.reports`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Pages of answers: a search with players side by side, groups with a map, a timeline, two recordings
-compared.
-"""
+"""Pages of answers: search with players, groups with a map, a timeline, two recordings compared."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ def search_page(results: SearchResults, path: Path | None = None) -> Report:
 
 
 def timeline_page(result: Timeline, path: Path | None = None) -> Report:
-    """A player with its timeline for each recording, and all segments as a table; films beside the page are
-    played.
-    """
+    """A player with its timeline for each recording, all segments as a table; films beside the page play."""
     report, encoder = Report("Timeline", result.source.name), result.encoder
     whole = result.source.cut(fps=result.cutting.fps)
     recordings = ready_clips(encoder, whole, range(len(whole)))

@@ -20,9 +20,7 @@ _LONGEST = 170.0
 def ethogram(
     rows: Mapping[str, Sequence[Event]], labels: Sequence[str], *, end: float, start: float = 0.0
 ) -> str:
-    """A row for every recording or person, its events as coloured bars over time; `nobody` is hatched
-    grey.
-    """
+    """A row per recording or person, with its events as coloured bars; `nobody` is hatched grey."""
     paints = {label: series_style(number) for number, label in enumerate(labels)}
     keys, tall = legend(list(labels), list(paints.values()), 0)
     left = 12 + min(_LONGEST, max((text_width(name, 12) for name in rows), default=0.0))
@@ -55,9 +53,7 @@ def ethogram(
 
 
 def transition_graph(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> str:
-    """Labels on a circle, an arrow for every transition; thicker is likelier, faint is not significant (p ≥
-    0.05).
-    """
+    """Labels on a circle, arrows for transitions: thicker is likelier, faint not significant (p ≥ 0.05)."""
     centre, radius, height = (WIDTH / 2, 190.0), 150.0, 380.0
     place = {
         label: (

@@ -219,9 +219,7 @@ def _mean_std(values: Sequence[float | None]) -> tuple[float, float]:
 
 
 def motifs_page(answer: Motifs, path: Path | None = None) -> Report:
-    """Examples of every motif side by side, their times and durations, how they merge, and how stable they
-    are.
-    """
+    """Examples of each motif side by side, times and durations, their merging and their stability."""
     encoder, model, events, rows, steady = (
         answer.encoder,
         answer.model,

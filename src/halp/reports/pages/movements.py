@@ -32,9 +32,7 @@ def pose_player(poses: PoseTrack) -> str:
 
 
 def repetitions_page(results: RepetitionCounts, path: Path | None = None) -> Report:
-    """The player with repetitions on its timeline, the curve they were found in, and all of them as a
-    table.
-    """
+    """The player with repetitions on its timeline, the curve they come from, and a table of them."""
     report = Report("Repetitions", results.origin)
     report.section(
         "Counts", "Partial repetitions are cut off or much smaller than the others; they are not counted."

@@ -1,6 +1,4 @@
-"""The page of the people in a video: a frame with everybody's name, a picture of each and when they are
-seen.
-"""
+"""The page of the people in a video: a frame with names, a picture of each, and when they are seen."""
 
 from __future__ import annotations
 
