@@ -5,9 +5,7 @@ DISTRIBUTION = "halp-motion"  # on the package index; `halp` there is another pr
 
 
 def revision() -> str | None:
-    """The commit that this copy of halp is at, with `+` where files differ from it; None for an installed
-    release.
-    """
+    """The commit of this copy of halp, with `+` if files differ from it; None for an installed release."""
     import shutil
     import subprocess
     from pathlib import Path

@@ -87,9 +87,7 @@ class Engine:
 
     @contextmanager
     def pool(self) -> Iterator[tuple[Callable[[], Executor], int]]:
-        """A function that makes an executor (again, where the last one broke), and how many tasks it is given
-        at a time.
-        """
+        """A function that makes an executor (again, if one broke), and how many tasks it gets at a time."""
         if self.executor is not None:
             given = self.executor
             yield (lambda: given), 4 * cores()
@@ -216,9 +214,8 @@ def _rounds(
                 broken = broken or isinstance(result, _Death)
                 yield waiting.pop(future), result
             if broken:
-                yield from (
-                    (place, _result(future)) for future, place in waiting.items()
-                )  # the others fail as well
+                # the others fail as well
+                yield from ((place, _result(future)) for future, place in waiting.items())
                 waiting, executor = {}, make()
     finally:
         for future in waiting:

@@ -35,9 +35,7 @@ SOURCES = ("queue", "batch", "keys")
 
 @dataclass(frozen=True)
 class PositivePlan:
-    """How every positive is made: positive g of key b lies at the angle theta[b, g] from its anchor, towards
-    its target.
-    """
+    """Courses of positives: positive g of key b at angle theta[b, g] from its anchor towards its target."""
 
     anchor: Tensor  # (B, D) where the walk starts
     targets: Tensor  # (N, D) prototypes shared by all keys, or (B, 1, D) a target of its own for each key
@@ -63,9 +61,7 @@ class PositivePlan:
         )
 
     def kept_sum(self, weight: Tensor | None = None) -> Tensor:
-        """Sum of the kept positives of each key, `(B, D)`, without making them; `weight` `(B, 1)` scales each
-        key's.
-        """
+        """Sum of each key's kept positives, `(B, D)`, without making them; `weight` `(B, 1)` scales it."""
         mask = self.kept.to(self.theta.dtype)
         if weight is not None:
             mask = mask * weight
@@ -195,9 +191,7 @@ class _Reach(NamedTuple):
 
 
 def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Course:
-    """Work out the courses from products alone; `own_target` `(B, D)` takes the place of the prototypes as
-    targets.
-    """
+    """Courses from products alone; `own_target` `(B, D)` replaces the prototypes as targets."""
     similarity = start @ prototypes.T
     nearest, closest = similarity.max(1, keepdim=True)
     eps = torch.finfo(start.dtype).eps
@@ -511,9 +505,7 @@ class HallucinatedPositives(nn.Module):
         return self.last
 
     def _balance(self, query: Tensor, key: Tensor, plan: PositivePlan, negatives: Tensor | None) -> Tensor:
-        """What negatives add to Eq. 8: the denominator of InfoNCE, weighted as the positives of each query
-        are.
-        """
+        """Negatives in Eq. 8: the denominator of InfoNCE, weighted as the positives of each query."""
         if negatives is None or not len(negatives):
             partition = (query @ key.T / self.temperature).logsumexp(1)
         else:
@@ -529,9 +521,7 @@ class HallucinatedPositives(nn.Module):
 
     @property
     def needs_recent_keys(self) -> bool:
-        """Whether the next call clusters recent keys: every `refresh` calls, where the source is the
-        queue.
-        """
+        """Whether the next call clusters recent keys: every `refresh` calls, if the source is the queue."""
         return self.source == "queue" and self.calls % self.refresh == 0
 
     def uncount_call(self) -> None:

@@ -93,9 +93,7 @@ def exp_map(base: Tensor, tangent: Tensor) -> Tensor:
 
 
 def karcher_mean(x: Tensor, *, iterations: int = 50, tolerance: float = 1e-6) -> Tensor:
-    """Riemannian centre of mass of unit rows `(n, d)` → `(d,)`: the point with the least sum of squared
-    angles.
-    """
+    """Riemannian centre of mass of unit rows `(n, d)` → `(d,)`: minimises the sum of squared angles."""
     centre = unit(x.mean(0))
     for _ in range(iterations):
         step = log_map(centre, x).mean(0)
@@ -199,9 +197,7 @@ def _spread_start(x: Tensor, k: int, generator: torch.Generator | None) -> Tenso
 def _lloyd(
     x: Tensor, centres: Tensor, iterations: int, tolerance: float, *, read: bool | None = None
 ) -> Tensor:
-    """Lloyd's iterations; `read` stops early by looking at values (default: where that costs nothing, on the
-    CPU).
-    """
+    """Lloyd's iterations; `read` stops early by looking at values (default: on the CPU, where cheap)."""
     read = x.is_cpu if read is None else read
     member = x.new_empty(len(centres), len(x))
     one = torch.ones_like(x[:, 0], dtype=torch.long)

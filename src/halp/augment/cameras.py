@@ -34,9 +34,7 @@ NEAREST = 0.2  # of the distance between camera and body: nothing comes closer t
 
 @dataclass(frozen=True)
 class CameraSettings(CheckedSettings):
-    """Angles in degrees; distances in sizes of the body (the root mean square of its joints, about 0.6 m);
-    focal lengths in half widths of the picture.
-    """
+    """Angles in degrees; distances in body sizes (RMS of the joints, about 0.6 m); focal length in widths."""
 
     yaw: float = 180.0  # U(-yaw, yaw) about the vertical
     pitch_min: float = -20.0  # from below …
@@ -59,9 +57,7 @@ class CameraSettings(CheckedSettings):
 
 @register_augmentation("camera", CameraSettings)
 class Camera(AugmentationBase[CameraSettings]):
-    """A pinhole camera of its own for every clip. Missing joints (all zeros) stay missing; the centre joint
-    is there.
-    """
+    """One pinhole camera per clip. Missing joints (all zeros) stay missing; the centre joint is not one."""
 
     def __init__(self, settings: CameraSettings, topology: Topology) -> None:
         super().__init__(settings, topology)
@@ -101,9 +97,7 @@ class Camera(AugmentationBase[CameraSettings]):
 
 
 def camera_rotation(yaw: Tensor, pitch: Tensor, roll: Tensor) -> Tensor:
-    """Rotations `(B, 3, 3)`: about the vertical (y), then about x (a camera from above has a positive pitch),
-    then about z.
-    """
+    """Rotations `(B, 3, 3)`: about the vertical (y), about x (positive pitch: camera from above), about z."""
     zero, unit = torch.zeros_like(yaw), torch.ones_like(yaw)
 
     def matrix(*rows: Tensor) -> Tensor:
@@ -122,9 +116,7 @@ class BoneLengthSettings(FactorSettings):
 
 @register_augmentation("bone-lengths", BoneLengthSettings)
 class BoneLengths(AugmentationBase[BoneLengthSettings]):
-    """Bodies of other proportions, and other ideas of where a joint lies. Clips without gaps; the root stays
-    in its place.
-    """
+    """Bodies with other proportions and joint positions. Clips have no gaps; the root stays in place."""
 
     def __init__(self, settings: BoneLengthSettings, topology: Topology) -> None:
         super().__init__(settings, topology)
@@ -225,9 +217,8 @@ class PictureEdge(CheckedSettings):
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         share = uniform(0, self.outside, shape.batch, generator=generator)
         # half of the edges are at the bottom, where films cut people; sides cut half as much
-        edge = (
-            torch.randint(4, (shape.batch,), generator=generator).clamp_min(1) - 1
-        )  # 0 bottom, 1 left, 2 right
+        # 0 bottom, 1 left, 2 right
+        edge = torch.randint(4, (shape.batch,), generator=generator).clamp_min(1) - 1
         return {"share": torch.where(edge == 0, share, share / 2), "edge": edge}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
@@ -244,9 +235,7 @@ class PictureEdge(CheckedSettings):
 @register_augmentation("lost-frames")
 @dataclass(frozen=True)
 class LostFrames(CheckedSettings):
-    """Frames that were dropped, or a lower frame rate: up to this share is lost, and filled on the straight
-    line between its neighbours; the first frame is always kept.
-    """
+    """Lost frames, up to this share, interpolated from their neighbours; the first frame is always kept."""
 
     frames: float = limited(0.5, least=0, most=1)
 
@@ -270,9 +259,7 @@ class LostFrames(CheckedSettings):
 
 @register_augmentation("picture")
 class Picture(AugmentationBase[Any]):
-    """The step `picture` of normalisation for whole batches: every person centred in each frame, divided by
-    its size.
-    """
+    """The normalisation step `picture` for batches: persons centred in each frame and scaled to unit size."""
 
     def __init__(self, settings: Any, topology: Topology) -> None:
         super().__init__(settings, topology)

@@ -93,9 +93,7 @@ def draw_matrices(
 
 
 def rotation_matrices(angles: Tensor) -> Tensor:
-    """Rotation matrices from angles about each axis: `(B, 3)` → `(B, 3, 3)`; in the plane the first angle
-    alone counts.
-    """
+    """Rotation matrices from angles about each axis: `(B, 3)` → `(B, 3, 3)`; in 2D only the first counts."""
     generators = torch.zeros(len(angles), angles.shape[1], angles.shape[1])
     planes = [(0, 1)] if angles.shape[1] == 2 else [(1, 2), (2, 0), (0, 1)]
     for axis, (i, j) in enumerate(planes):

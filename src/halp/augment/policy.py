@@ -113,9 +113,7 @@ class ViewSettings(PaperSettings):
         return (Step(PAPER, settings=PaperSettings(**chosen)),)
 
     def policies(self, views: Mapping[str, Policy | None]) -> dict[str, Policy | None]:
-        """The policy of every view that a method wants: the recipe's, else the method's; None for the common
-        one.
-        """
+        """Policy of every view of a method: the recipe's, else the method's; None for the common one."""
         return {view: self.named.get(view, own) for view, own in views.items()}
 
     def to_plain(self) -> dict[str, Any]:
@@ -162,9 +160,7 @@ class ViewMaker:
         seed: int,
         block: int = 0,
     ) -> None:
-        """Draws are made for `block` clips of a batch at a time, so that a rank of many draws little more than
-        its share; 0: for the whole batch.
-        """
+        """Clips of a batch drawn at once, so that a rank draws little more than its share; 0: all of it."""
         self.frames, self.pool, self.seed, self.block = settings.frames, pool, seed, block
         self.common = [view for view, policy in settings.policies(views).items() if policy is None]
         named = {view: policy for view, policy in settings.policies(views).items() if policy is not None}
@@ -173,9 +169,7 @@ class ViewMaker:
         self.order = list(views)
 
     def make(self, clips: Tensor, epoch: int, step: int, rows: slice = slice(None)) -> dict[str, Tensor]:
-        """`{view: (B, frames, P, V, C)}` of these rows of a batch; the draws are those of the whole batch, or
-        of each block in a larger one.
-        """
+        """`{view: (B, frames, P, V, C)}` of these rows, with the draws of the whole batch or block."""
         if not 0 < self.block < len(clips):
             return self._make(clips, (epoch, step), rows)
         start, stop, _ = rows.indices(len(clips))

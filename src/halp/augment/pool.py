@@ -14,9 +14,7 @@ from halp.data.store import Store
 
 @dataclass(frozen=True)
 class ClipPool:
-    """The frames of many clips in one tensor `(sum T, P, V, C)`, cut by index arithmetic for a whole batch at
-    once.
-    """
+    """The frames of many clips in one tensor `(sum T, P, V, C)`, cut by index arithmetic for a batch."""
 
     frames: Tensor
     offsets: Tensor
@@ -25,9 +23,7 @@ class ClipPool:
 
     @classmethod
     def from_store(cls, store: Store, device: torch.device | str = "cpu", *, keep: bool = True) -> ClipPool:
-        """All clips of a store, kept on the device; with `keep=False` they stay memory-mapped and only
-        batches move.
-        """
+        """All clips of a store on the device; with `keep=False` they stay memory-mapped."""
         device = torch.device(device)
         if store.listed and not keep:
             raise InputError(
@@ -43,9 +39,7 @@ class ClipPool:
         return cls(frames.to(home), offsets.to(home), lengths.to(home), device)
 
     def cut(self, clips: Tensor, start: Tensor, length: Tensor, frames: int) -> Tensor:
-        """Frames start … start + length − 1 of each clip `(B,)`, linearly resized to `frames`: `(B, frames,
-        P, V, C)`.
-        """
+        """`length` frames from `start` of each clip `(B,)`, resized linearly: `(B, frames, P, V, C)`."""
         home = self.frames.device
         clips, start, length = clips.to(home), start.to(home), length.to(home)
         scale = (length.double() / frames)[:, None]

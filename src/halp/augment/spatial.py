@@ -1,6 +1,4 @@
-"""Augmentations in space: shear, rotation, mirror, noise, scale, and joints or axes that are corrupted or
-hidden.
-"""
+"""Augmentations in space: shear, rotation, mirror, noise, scale, corrupted or hidden joints and axes."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ class JointCorruption(CheckedSettings):
 @register_augmentation("rotation")
 @dataclass(frozen=True)
 class Rotation(CheckedSettings):
-    """Rotates whole clips by random angles in radians; `aimclr` with amplitude 0.5236 (30 degrees) is
-    AimCLR's.
-    """
+    """Rotate whole clips by random angles in radians; `aimclr` with amplitude 0.5236 (30°) is AimCLR's."""
 
     amplitude: float = 0.3
     # each-axis: U(-amplitude, amplitude) about each; one-axis: one U(0, amplitude), the others a 30th of
@@ -137,9 +133,7 @@ class SubtractJointSettings:
 
 @register_augmentation("subtract-joint", SubtractJointSettings)
 class SubtractJoint(AugmentationBase[SubtractJointSettings]):
-    """AS-CAL's subtraction: every joint of a person relative to one of them, so that an absent person stays
-    absent.
-    """
+    """AS-CAL's subtraction: every joint relative to one of the same person; an absent person stays absent."""
 
     def __init__(self, settings: SubtractJointSettings, topology: Topology) -> None:
         super().__init__(settings, topology)

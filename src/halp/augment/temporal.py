@@ -51,9 +51,7 @@ class CropResize(CheckedSettings):
 @register_augmentation("reflect-crop")
 @dataclass(frozen=True)
 class ReflectCrop(CheckedSettings):
-    """AimCLR's temporal crop: T // padding frames reflected at both ends of the view, then a window of T at a
-    random place.
-    """
+    """AimCLR's temporal crop: reflect T // padding frames at both ends, then cut a random T frames."""
 
     padding: int = limited(6, least=2)  # a sixth of the frames is added at each end
     repeat_edge: bool = (
@@ -130,9 +128,7 @@ class TimeMask(CheckedSettings):
 @register_augmentation("frame-rate")
 @dataclass(frozen=True)
 class FrameRate(FactorSettings):
-    """The clip is played U(min, max) times as fast; a faster one waits at its last frame. Frames between are
-    interpolated.
-    """
+    """Play the clip U(min, max) times as fast, interpolated; a faster one waits at its last frame."""
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         return {"rate": self.factors(shape.batch, 1, generator=generator)}

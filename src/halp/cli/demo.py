@@ -44,9 +44,7 @@ class Demo:
 def run_demo(
     folder: Path, *, clips: int = 1440, seed: int = 0, settings: tuple[str, ...] = (), overwrite: bool = True
 ) -> Demo:
-    """Make data, train, evaluate and report into `folder`; `settings` override both recipes as `--set`
-    does.
-    """
+    """Make data, train, evaluate and report into `folder`; `settings` override both recipes, as `--set`."""
     started = time.monotonic()
     torch.set_num_threads(1)  # a core per run: the two train at once
     if clips < FEWEST:
@@ -54,9 +52,8 @@ def run_demo(
             f"the demonstration needs {FEWEST} clips at least, not {clips}: two per action and room to train"
         )
     halp = load_recipe("demo-halp", (*settings, f"seed={seed}"))
-    common = [
-        setting for setting in settings if not setting.startswith("halp.")
-    ]  # the baseline has no such term
+    # the baseline has no such term
+    common = [setting for setting in settings if not setting.startswith("halp.")]
     moco = load_recipe("demo-moco", (*common, f"seed={seed}"))
     _clear(folder, overwrite)
     store = make_synthetic_store(folder / "store", count=clips, seed=seed)

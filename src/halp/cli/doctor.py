@@ -69,9 +69,7 @@ def _requires() -> list[str]:
 
 
 def _conflict() -> str | None:
-    """What is wrong if the unrelated distribution called `halp` is installed too: it has the same import
-    name.
-    """
+    """The problem with the unrelated distribution `halp`, if installed: it has the same import name."""
     version = _version("halp")
     if version is None:
         return None

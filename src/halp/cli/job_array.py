@@ -1,6 +1,4 @@
-"""Parts of a job array: a command with `--shard i/n` leaves a note beside what it will write, and `halp join`
-finishes it.
-"""
+"""Parts of a job array: a command with `--shard i/n` leaves a note beside its output for `halp join`."""
 
 from __future__ import annotations
 

@@ -87,15 +87,11 @@ class LabelOptions:
     """Where labels come from, and how many recordings may go without."""
 
     labels: Path | None = None
-    """A CSV table with the columns name (or path) and label; subject keeps people apart in
-    cross-validation.
-    """
+    """A CSV table with the columns name (or path) and label; subject separates people in cross-validation."""
     pattern: str | None = None
     """A pattern of paths that names labels, such as "{subject}/{label}/*.bvh"."""
     events: Path | None = None
-    """Labelled spans in any format of `halp events`, matched with recordings by name: windows mostly in one
-    take its label.
-    """
+    """Labelled spans in any format of `halp events`; windows take the label that covers most of them."""
     rejection_rate: float = 0.05
     """Share of known recordings that may be rejected as unlike everything labelled."""
 

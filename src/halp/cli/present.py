@@ -18,9 +18,7 @@ _LONGEST = 20  # entries of a count table on a line
 
 @dataclass(frozen=True)
 class Shown:
-    """Words before the tables, the tables, words after them, and how `--out` is written where it is not by
-    events alone.
-    """
+    """Text before the tables, the tables, text after them, and how `--out` is written if not as events."""
 
     tables: Sequence[Any] = ()
     said: Sequence[str] = ()

@@ -161,9 +161,7 @@ _MEASURED = 6_667
 
 
 def _advice(store: Any, split: str) -> str:
-    """What to know before training: where a shipped encoder reads these joints, own training has not paid so
-    far.
-    """
+    """A warning before training if a shipped encoder reads these joints: own training has not paid so far."""
     from halp.data.choose_splits import training_clips
     from halp.features.loading import choose_shipped
     from halp.features.opening import open_source

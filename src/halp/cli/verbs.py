@@ -159,9 +159,7 @@ def _option(name: str, kind: Any, default: Any = None) -> inspect.Parameter:
 def finish(
     answer: Any, *, out: Path | None = None, html: Path | None = None, json: bool | None = False
 ) -> None:
-    """How a verb ends on the command line: tables and words or one JSON document, events as a file, and a
-    page.
-    """
+    """The output of a verb: tables and text or one JSON document, events as a file, and a page."""
     from halp.cli.app import note, print_json, print_table
     from halp.cli.present import present
 

@@ -1,6 +1,4 @@
-"""Commands for looking: the explorer of a collection, the weights of the pose estimator, and recognition as
-pictures come.
-"""
+"""Commands for looking: the explorer, the weights of the pose estimator, and live recognition."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""Errors, settings, files, progress, random draws and processes: what every room needs and what knows no
-joint and no clip.
-"""
+"""Errors, settings, files, progress, random draws and processes: needed everywhere, independent of poses."""

@@ -38,9 +38,7 @@ def run_in_threads(tasks: Sequence[Callable[[], RESULT]]) -> list[RESULT]:
 
 @functools.cache
 def _workers(process: int, caller: int, count: int, cores: int) -> ThreadPoolExecutor:
-    """Threads of one caller (those of another may be waiting for it), all of them running and with their
-    share of cores.
-    """
+    """Threads of one caller; all of them run at once, each with its share of the cores."""
     before, all_there = torch.get_num_threads(), threading.Barrier(count)
 
     def take_share(_: int) -> None:
@@ -50,7 +48,6 @@ def _workers(process: int, caller: int, count: int, cores: int) -> ThreadPoolExe
 
     workers = ThreadPoolExecutor(count)
     list(workers.map(take_share, range(count)))
-    torch.set_num_threads(
-        before
-    )  # what a thread sets for itself is also the default of those that others start
+    # what a thread sets for itself is also the default of those that others start
+    torch.set_num_threads(before)
     return workers

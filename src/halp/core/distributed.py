@@ -32,9 +32,7 @@ def rank() -> int:
 
 
 def destroy_group_at_exit() -> None:
-    """Close the process group when the program ends: threads of it that are cut off then may abort the
-    program.
-    """
+    """Close the process group at exit: threads that are still running then may abort the program."""
     if world_size() > 1:
         atexit.unregister(_close)
         atexit.register(_close)
@@ -166,9 +164,7 @@ def synchronise_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """BatchNorm over `(N, C, …)` of all ranks together, for any number of axes; torch has such a module for
-    GPUs only.
-    """
+    """BatchNorm over `(N, C, …)` of all ranks, for any number of axes; torch's own is for GPUs only."""
 
     @classmethod
     def of(cls, norm: nn.modules.batchnorm._BatchNorm) -> GlobalBatchNorm:

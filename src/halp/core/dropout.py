@@ -26,9 +26,7 @@ _WHOLE_FEATURES = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 class StepDropout(nn.Module):
-    """Dropout of single entries, or of whole features `(N, C, …)`, with draws of its own for every step and
-    call.
-    """
+    """Dropout of single entries, or of whole features `(N, C, …)`, drawn for each step and call."""
 
     def __init__(self, probability: float, whole_features: bool, name: str) -> None:
         super().__init__()
@@ -82,9 +80,8 @@ def kept_rows(
     counters = -(-entries // 4)
     z = torch.arange(first * counters, last * counters, device=device) * _signed(0x9E3779B97F4A7C15) + key
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        z = (z ^ (z >> shift & (1 << 64 - shift) - 1)) * _signed(
-            factor
-        )  # without the sign, which >> would repeat
+        # without the sign, which >> would repeat
+        z = (z ^ (z >> shift & (1 << 64 - shift) - 1)) * _signed(factor)
     bits = z.view(torch.int16).view(last - first, 4 * counters)[:, :entries]
     return (bits >= round(probability * 65536) - 32768).view(last - first, *shape)
 
@@ -116,9 +113,7 @@ def dropouts(model: nn.Module) -> Iterator[StepDropout]:
 def begin_step(
     modules: list[StepDropout], seed: int, epoch: int, step: int, rows: slice, total: int, draws: str = "rows"
 ) -> None:
-    """Tell dropout modules which step begins, which rows of the batch of `total` clips this process holds,
-    and how they draw.
-    """
+    """Tell dropout modules the step, this process's rows of the batch of `total` clips, and how to draw."""
     for module in modules:
         module.moment, module.rows, module.total, module.calls = (seed, epoch, step), rows, total, 0
         module.draws = draws

@@ -1,6 +1,4 @@
-"""Exceptions that the command line turns into one sentence and an exit code; `InputError` is a user's
-mistake.
-"""
+"""Exceptions that become one sentence and an exit code; `InputError` is a user's mistake."""
 
 from __future__ import annotations
 

@@ -118,9 +118,7 @@ def _is_formula(text: str) -> bool:
 
 
 def cache_home() -> Path | None:
-    """The user's cache folder: `HALP_CACHE`, else what the system has for it; None if that is empty and
-    nothing is kept.
-    """
+    """The user's cache folder: `HALP_CACHE`, else the system's; None if it is set to nothing (no cache)."""
     chosen = os.environ.get("HALP_CACHE")
     if chosen is not None:
         return Path(chosen) if chosen else None
@@ -208,9 +206,8 @@ def building(path: Path, *, replace: bool = False) -> Iterator[Path]:
             yield partial
             for folder, _, names in os.walk(partial):
                 for name in names:
-                    with open(
-                        os.path.join(folder, name), "r+b"
-                    ) as file:  # Windows flushes only what may be written
+                    # Windows flushes only what may be written
+                    with open(os.path.join(folder, name), "r+b") as file:
                         os.fsync(file.fileno())
                 sync_folder(Path(folder))
             if replace:

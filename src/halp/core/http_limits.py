@@ -40,9 +40,7 @@ class LimitedBody:
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP whose connections are closed where the head of a request, the first or a later one, does not
-    arrive in time.
-    """
+    """HTTP that closes connections on which the head of a request does not arrive in time."""
 
     patience = 10.0  # seconds
     _deadline: asyncio.TimerHandle | None = None

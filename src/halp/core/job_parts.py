@@ -41,9 +41,7 @@ _joining: ContextVar[int] = ContextVar("parts that are joined", default=0)
 
 @contextmanager
 def joining(parts: int) -> Iterator[None]:
-    """Inside, nothing is computed: shards that are not there are an error that names the parts to run
-    again.
-    """
+    """Inside, nothing is computed: missing shards are an error that names the parts to run again."""
     token = _joining.set(parts)
     try:
         yield

@@ -60,9 +60,9 @@ def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
     finally:
         if os.getpid() == owner:  # not in a copy of this process
             with suppress(OSError):
-                os.unlink(
-                    path
-                )  # before it is freed: who waits for it notices that it is gone and makes another
+                # before it is freed: who waits for it notices that it is gone and makes
+                # another
+                os.unlink(path)
             with suppress(OSError):
                 lock.release()
 
@@ -104,9 +104,7 @@ def _read_owner(path: Path) -> str:
 
 @contextmanager
 def locked_where_possible(path: Path, what: str) -> Iterator[None]:
-    """As `locked`; in a place that cannot be written, where nothing can be damaged either, the body runs
-    without a lock.
-    """
+    """As `locked`, but where the place is read-only, and so cannot be damaged, there is no lock."""
     with ExitStack() as stack:
         with suppress(CannotLock):
             stack.enter_context(locked(path, what))
@@ -114,8 +112,6 @@ def locked_where_possible(path: Path, what: str) -> Iterator[None]:
 
 
 def locked_folder(path: Path, what: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
-    """As `locked` for a folder; its lock lies beside it, so that a copied or moved folder takes none with
-    it.
-    """
+    """As `locked` for a folder; the lock lies beside it, so that copies of the folder do not contain it."""
     real = Path(os.path.realpath(path))
     return locked(real.with_name(f".{real.name}.lock"), what, wait=wait)

@@ -20,9 +20,7 @@ def cores() -> int:
 
 
 def local_pool(workers: int) -> ProcessPoolExecutor:
-    """Fresh processes (a fork of a process with threads can hang) that share the cores and end with this
-    one.
-    """
+    """Fresh processes (forking one with threads can hang) that share the cores and end with this one."""
     threads = max(1, cores() // workers)
     return ProcessPoolExecutor(workers, _Context(), initializer=start_worker, initargs=(threads,))
 
@@ -44,9 +42,7 @@ class _Context(SpawnContext):
 
 
 def start_worker(threads: int = 1) -> None:
-    """Set up a worker process: its share of cores; the keyboard belongs to its parent, and it ends with
-    it.
-    """
+    """Set up a worker process: its share of cores; it ignores Ctrl-C and ends with its parent."""
     os.environ.update(OMP_NUM_THREADS=str(threads))
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)

@@ -19,9 +19,7 @@ watchers: list[Callable[[Bar], None]] = []
 
 
 class Bar:
-    """`with Bar("embedding", total) as bar: bar.advance()`; off a terminal the logger gets a line every ten
-    seconds.
-    """
+    """`with Bar("embedding", total) as bar: bar.advance()`; off a terminal it logs every ten seconds."""
 
     def __init__(self, title: str, total: int, *, done: int = 0, shown: bool = True) -> None:
         self.title, self.total, self.done, self.shown = title, total, done, shown

@@ -31,9 +31,7 @@ loading_plugin: contextvars.ContextVar[str | None] = contextvars.ContextVar("loa
 
 @dataclasses.dataclass(frozen=True)
 class Component:
-    """A component: the dataclass of its settings, what builds it, and the plugin it came with; kinds add
-    fields of their own.
-    """
+    """A component: the dataclass of its settings, its builder and its plugin; kinds add their own fields."""
 
     name: str
     settings: type[Any]
@@ -50,9 +48,7 @@ class NoSettings:
 
 
 class Registry(Generic[COMPONENT]):
-    """Components of one kind by name; a name that is not known yet is looked for in the zoo and in installed
-    plugins once.
-    """
+    """Components of one kind by name; an unknown name makes the zoo and installed plugins load once."""
 
     def __init__(self, kind: str, entry: type[COMPONENT]) -> None:
         self.kind, self._entry = kind, entry
@@ -133,9 +129,7 @@ def load_installed_plugins() -> None:
 
 
 def load_plugin(source: str) -> ModuleType:
-    """Import a plugin by module name or by the path of a Python file; what it registers is then known by
-    name.
-    """
+    """Import a plugin by module name or by the path of a Python file, which registers its components."""
     path = Path(source)
     if path.suffix == ".py":
         return _load_file(path)

@@ -86,9 +86,7 @@ def _find(system: Any, root: str) -> dict[str, Mapping[str, Any]]:
 
 
 def upload_folder(folder: Path, url: str, *, last: str) -> None:
-    """Make an address hold what a folder holds: new files first, then the file `last`, which makes them count;
-    then what is not in the folder is removed. Other files than `last` are named by their content.
-    """
+    """Upload a folder: new files, then the file `last`, which makes them valid; then remove others."""
     ours = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     with _file_system(url) as (system, root):
         there = {name: facts["size"] for name, facts in _find(system, root).items()}

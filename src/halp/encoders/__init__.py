@@ -1,6 +1,4 @@
-"""Encoders: joint clips `(B, T, P, V, C)` → features `(B, F)`, by name in a registry, each with settings of
-its own.
-"""
+"""Encoders: joint clips `(B, T, P, V, C)` → features `(B, F)`, each registered by name with its settings."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ register_encoder = ENCODERS.register
 
 
 def check_joints(clips: Tensor, joints: int, coordinates: int) -> torch.Size:
-    """The shape `(B, T, P, V, C)` of clips, which need as many joints and coordinates as the encoder
-    reads.
-    """
+    """The shape `(B, T, P, V, C)` of clips; their joints and coordinates must be those the encoder reads."""
     if clips.shape[3:] != (joints, coordinates):
         raise InputError(
             f"the encoder reads {joints} joints with {coordinates} coordinates; clips of shape"
@@ -111,9 +107,7 @@ def build_encoder(settings: EncoderSettings, topology: Topology, persons: int) -
 def encoder_of(
     stream: str, default: EncoderSettings, labelled: Mapping[str, EncoderSettings]
 ) -> EncoderSettings:
-    """Settings of a representation's encoder: `joint` has the default, `joint@stgcn` the one labelled
-    `stgcn`.
-    """
+    """Settings of a representation's encoder: `joint` has the default, `joint@stgcn` those named `stgcn`."""
     _, label = split_stream(stream)
     if label and label not in labelled:
         raise InputError(

@@ -77,9 +77,7 @@ def in_tiles(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 
 def convolve_rows(x: Tensor, conv: nn.Conv1d) -> Tensor:
-    """A convolution over time that keeps the number of frames, of `(channels, T, B)`: one product per tap,
-    without copies.
-    """
+    """A convolution over time of `(channels, T, B)`, same length: one product per tap, without copies."""
     _, frames, bodies = x.shape
     rows, taps, (dilation,) = x.flatten(1), conv.weight.unbind(2), conv.dilation
     bias = x.new_zeros(1) if conv.bias is None else conv.bias
@@ -131,9 +129,7 @@ def read_both_ways(grus: Sequence[nn.GRU], x: Tensor) -> Tensor:
 
 
 class Mixture(NamedTuple):
-    """What the kernels of one dilation read: rows of the channels that each sums, with factors, and shifts of
-    the responses.
-    """
+    """Inputs of one dilation's kernels: rows of the channels that each sums, factors, and response shifts."""
 
     channels: Tensor
     first: Tensor

@@ -69,9 +69,7 @@ def name_rows(topology: Topology) -> Tensor:
 
 
 class NamedLinear(nn.Module):
-    """A linear map of all joints of a frame together, `(…, V·C)` → `(…, width)`, whose weights are found by
-    joint name.
-    """
+    """A linear map of all joints of a frame, `(…, V·C)` → `(…, width)`; weights are found by joint name."""
 
     rows: Tensor
 
@@ -152,9 +150,7 @@ class BranchesEncoder(nn.Module):
         return largest.masked_fill(largest == -torch.inf, 0)
 
     def describe(self, bodies: Tensor) -> Tensor:
-        """Features `(N, F)` of bodies `(N, T, V, C)`, each alone; −∞ if there is nothing to take a maximum
-        over.
-        """
+        """Features `(N, F)` of separate bodies `(N, T, V, C)`; −∞ where a maximum is over nothing."""
         seen = self.seen(bodies)
         present = seen.any(1, keepdim=True)
         streams = self.inputs(bodies, seen)
@@ -186,9 +182,7 @@ class BranchesEncoder(nn.Module):
         return [values * there[:, None, :, None] for values, there in zip(normed, known)]
 
     def pool(self, frames: Tensor, joints: Tensor) -> Tensor:
-        """Maxima over thirds of the frames `(N, T, width)` and all, parts of the joints `(N, V, width)` and
-        all, side by side.
-        """
+        """Maxima over thirds and all of the frames `(N, T, width)`, parts and all of the joints."""
         of_thirds = torch.stack([frames[:, third].amax(1) for third in thirds(self.frames)], dim=1)
         nothing = torch.full_like(joints[:, 0], -torch.inf)
         parts = torch.stack([joints[:, part].amax(1) if part else nothing for part in self.parts], dim=1)
@@ -197,9 +191,7 @@ class BranchesEncoder(nn.Module):
 
 
 def sinusoids(frames: int, width: int) -> Tensor:
-    """Fixed embeddings `(frames, width)` of the times of frames: sines, then cosines, of ever longer
-    periods.
-    """
+    """Fixed embeddings `(frames, width)` of frame times: sines, then cosines, of increasing periods."""
     rates = 10000.0 ** (-torch.arange(0, width, 2) / width)
     angles = torch.arange(frames)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width]

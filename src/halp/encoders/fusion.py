@@ -38,11 +38,8 @@ class FusionSettings:
     hidden: int = 96  # units of each GRU
     layers: int = 2
     outputs: int = 0
-    gains: tuple[float, ...] = (
-        1.0,
-        1.0,
-        1.0,
-    )  # factors of standardised joints, bones, motion (and distances, angles)
+    # factors of standardised joints, bones, motion (and distances, angles)
+    gains: tuple[float, ...] = (1.0, 1.0, 1.0)
 
     def __post_init__(self) -> None:
         if min(self.hidden, self.layers) < 1 or self.outputs < 0:
@@ -147,9 +144,7 @@ class FusionEncoder(nn.Module):
         return gains.repeat_interleave(torch.tensor(self.widths, device=like.device))
 
     def streams(self, bodies: Tensor) -> tuple[Tensor, Tensor]:
-        """Joints, bones, motion and geometry `(B, T, channels)`, and which of them are known `(B, 1,
-        channels)`.
-        """
+        """Joints, bones, motion and geometry `(B, T, channels)`, and a mask of known ones."""
         bones = bodies - bodies[:, :, self.parents]
         motion = nn.functional.pad(bodies[:, 1:] - bodies[:, :-1], (0, 0, 0, 0, 0, 1))
         x = torch.cat([bodies, bones, motion], dim=2).flatten(2)
@@ -178,9 +173,7 @@ class FusionEncoder(nn.Module):
 
 
 def thirds(frames: int) -> list[slice]:
-    """The thirds of a clip; they share a frame where three does not divide their number (adaptive pooling,
-    which ONNX lacks).
-    """
+    """Thirds of a clip, overlapping if three does not divide it (adaptive pooling, which ONNX lacks)."""
     return [slice(frames * i // THIRDS, -(-frames * (i + 1) // THIRDS)) for i in range(THIRDS)]
 
 
@@ -189,9 +182,7 @@ def _exported() -> bool:
 
 
 class Geometry(nn.Module):
-    """Distances between joints that no bone joins, and cosines between bones: numbers that no rotation
-    changes.
-    """
+    """Distances between joints not joined by a bone, and cosines between bones: invariant to rotation."""
 
     pairs: Tensor
     bones: Tensor
@@ -208,9 +199,7 @@ class Geometry(nn.Module):
         self.widths = [len(apart), self.angles.shape[1]]
 
     def forward(self, bodies: Tensor, bones: Tensor) -> Tensor:
-        """Distances and cosines `(B, T, pairs + angles)` of bodies and bones `(B, T, V, C)`; a bone of length
-        0 has cosine 0.
-        """
+        """Distances and cosines `(B, T, pairs + angles)` of bodies and bones; 0 for bones of length 0."""
         if self.training:
             apart = bodies[:, :, self.pairs[0]] - bodies[:, :, self.pairs[1]]
             ends = nn.functional.normalize(bones[:, :, self.bones], dim=3)
@@ -227,9 +216,7 @@ class Geometry(nn.Module):
         )
 
     def known(self, seen: Tensor, joined: Tensor) -> Tensor:
-        """Which of them are known `(B, pairs + angles)`, from the joints that are seen and bones with both
-        ends seen `(B, V)`.
-        """
+        """Mask of known ones `(B, pairs + angles)`, from the joints seen and bones with both ends seen."""
         ends = joined[:, self.bones]
         return torch.cat(
             [
@@ -241,9 +228,7 @@ class Geometry(nn.Module):
 
 
 class Projection(nn.Module):
-    """`(x − shift) / spread @ matrix` with fixed numbers; the matrix in half precision, as a package is
-    small.
-    """
+    """`(x − shift) / spread @ matrix` with fixed numbers; half-precision matrix, to keep packages small."""
 
     shift: Tensor
     spread: Tensor

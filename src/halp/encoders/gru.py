@@ -1,6 +1,4 @@
-"""The GRU encoder of the paper: whole-sequence kernels, in the paper's words or as the authors' code runs
-it.
-"""
+"""The GRU encoder of the paper: whole-sequence kernels, as in the paper or as in the authors' code."""
 
 from __future__ import annotations
 

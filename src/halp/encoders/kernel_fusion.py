@@ -79,9 +79,7 @@ class KernelFusionSettings:
 
 
 class KernelShares(nn.Module):
-    """Series `(B, T, channels)` → `(B, 2 · kernels)`: share of frames above the bias, and mean excess in
-    those frames.
-    """
+    """`(B, T, channels)` → `(B, 2 · kernels)`: share of frames above the bias, mean excess there."""
 
     mix: Tensor
     bias: Tensor
@@ -91,12 +89,10 @@ class KernelShares(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         count = len(DILATIONS) * len(PLACES)
-        self.register_buffer(
-            "mix", torch.empty(channels, count, dtype=torch.uint8)
-        )  # which channels a kernel sums
-        if (
-            not self.mix.is_meta
-        ):  # where only shapes are asked for, torch would load its compiler to compute them
+        # which channels a kernel sums
+        self.register_buffer("mix", torch.empty(channels, count, dtype=torch.uint8))
+        # where only shapes are asked for, torch would load its compiler to compute them
+        if not self.mix.is_meta:
             sizes = (
                 (2 ** (torch.rand(count) * torch.log2(torch.tensor(MOST_CHANNELS + 1.0))))
                 .long()
@@ -151,9 +147,7 @@ class KernelShares(nn.Module):
 
     @torch.no_grad()
     def fit(self, series: Tensor) -> None:
-        """Biases as quantiles of the responses to these series; the quantiles are spread evenly over the
-        kernels.
-        """
+        """Biases as quantiles of the responses to these series, spread evenly over the kernels."""
         responses = self.responses(series).transpose(0, 1).flatten(1)
         shares = (torch.arange(1, len(self.bias) + 1, dtype=torch.float64) * GOLDEN) % 1
         order = responses.sort(dim=1).values
@@ -185,12 +179,9 @@ class Invariance(nn.Module):
 
     @torch.no_grad()
     def fit(self, views: Tensor, floor: float = 0.1, seed: int = 0) -> None:
-        """Fit to features `(views, clips, F)` of several views of each clip; `floor` is a share of the mean
-        variance.
-        """
-        from sklearn.utils.extmath import (
-            randomized_svd,
-        )  # who only reads a shipped encoder does not wait for it
+        """Fit to features `(views, clips, F)`, several views per clip; `floor`: share of mean variance."""
+        # who only reads a shipped encoder does not wait for it
+        from sklearn.utils.extmath import randomized_svd
 
         count, clips, features = views.shape
         gaps = (views - views.mean(0)).flatten(0, 1)
@@ -205,9 +196,7 @@ class Invariance(nn.Module):
 
 
 class KernelFusionEncoder(FusionEncoder):
-    """Maxima over thirds of a GRU's layers and kernel shares, standardised by fixed numbers; persons as in
-    `fusion`.
-    """
+    """Maxima over thirds of a GRU's layers and kernel shares, standardised; persons as in `fusion`."""
 
     shift: Tensor
     spread: Tensor
@@ -230,9 +219,7 @@ class KernelFusionEncoder(FusionEncoder):
         )
 
     def train(self, mode: bool = True) -> KernelFusionEncoder:
-        """Train the GRU alone: the kernels were fitted to inputs less the mean that the statistics hold,
-        which stay.
-        """
+        """Train the GRU alone: the kernels were fitted to inputs centred by the statistics, which stay."""
         super().train(mode)
         self.input_norm.eval()
         return self
@@ -269,9 +256,7 @@ class KernelFusionEncoder(FusionEncoder):
         return torch.cat([*columns, shares]).T
 
     def _write_series(self, out: Tensor, x: Tensor, mean: Tensor, factor: Tensor | None = None) -> None:
-        """Streams `(channels, T, B)` of rows `(V, C, T, B)` less their mean, times a factor; 0 for what is
-        missing.
-        """
+        """Streams `(channels, T, B)` of rows `(V, C, T, B)`, centred and scaled; 0 for missing values."""
         channels = len(out)
         known = self.known(x.abs().amax((1, 2)).T != 0, x.shape[1]).to(x.dtype)
         known = known if factor is None else known * factor
@@ -297,9 +282,7 @@ class KernelFusionEncoder(FusionEncoder):
         return torch.stack([count / frames, excess * unit / count.clamp(min=1)], 1).flatten(0, 3)
 
     def _mixtures(self, frames: int) -> tuple[list[Mixture], Tensor]:
-        """Per dilation what the kernels of all banks read, and the units of their responses; kept while the
-        banks stay.
-        """
+        """For each dilation, the inputs of all banks' kernels and units of their responses; cached."""
         banks = self._all_kernels()
         parts = [part for bank in banks for part in (bank.mix, bank.bias, bank.blur)]
         changes = [-1 if part.is_inference() else part._version for part in parts]
@@ -323,9 +306,7 @@ class KernelFusionEncoder(FusionEncoder):
         return kept[2], kept[3]
 
     def centred(self, bodies: Tensor) -> Sequence[Tensor]:
-        """What every bank reads `(B, T, channels)`: streams less their mean in the training data; 0 for what
-        is missing.
-        """
+        """Inputs of all banks `(B, T, channels)`: streams, centred by the training data; 0 if missing."""
         x, known = self.streams(bodies)
         mean = self.input_norm.running_mean
         return ((x if mean is None else x - mean.to(x.dtype)) * known).split(self.banks, dim=2)
@@ -335,9 +316,7 @@ class KernelFusionEncoder(FusionEncoder):
 
     @torch.no_grad()
     def fit(self, clips: Tensor) -> None:
-        """Set biases, shift and spread by clips `(B, T, P, V, C)` of training data; the GRU stays as it
-        is.
-        """
+        """Set biases, shift and spread from training clips `(B, T, P, V, C)`; the GRU does not change."""
         self.eval()
         for bank, series in zip(self._all_kernels(), self.centred(clips.transpose(1, 2).flatten(0, 1))):
             bank.fit(series)

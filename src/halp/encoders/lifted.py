@@ -102,9 +102,7 @@ class Lifter(nn.Module):
         return self._placed(bodies, change.permute(3, 2, 0, 1), x.mean(1).T)
 
     def _placed(self, bodies: Tensor, change: Tensor, context: Tensor) -> Tensor:
-        """Bodies in their own frame from the network's output: change `(B, T, V, 3)`, mean state of the clip
-        `(B, width)`.
-        """
+        """Bodies in their own frame: change `(B, T, V, 3)`, mean state of the clip `(B, width)`."""
         lifted = 2 * nn.functional.pad(bodies, (0, 1)) + change
         lifted = lifted - lifted[:, :, self.centre : self.centre + 1]
         return own_frame(lifted * self.size(context).exp()[:, :, None, None], self.topology)
@@ -128,9 +126,7 @@ def own_frame(bodies: Tensor, topology: Topology) -> Tensor:
 
 
 class LiftedEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` of which x and y count → features `(B, output_size)`; persons as in
-    `fusion`.
-    """
+    """Clips `(B, T, P, V, C)`, of which x and y are read → features `(B, F)`; persons as in `fusion`."""
 
     def __init__(self, topology: Topology, settings: LiftedSettings) -> None:
         super().__init__()
@@ -157,9 +153,7 @@ class LiftedEncoder(nn.Module):
         )
 
     def lift(self, clips: Tensor, stride: int = 1) -> Tensor:
-        """The clips in space `(B, T, P, V, 3)`, with a stride of 2 every other frame half-way; absent persons
-        stay absent.
-        """
+        """The clips in space `(B, T, P, V, 3)`, every other frame interpolated at stride 2."""
         batch, frames, persons = clips.shape[:3]
         bodies = clips[:, ::stride, :, :, :2].transpose(1, 2).flatten(0, 1)
         seen = (bodies != 0).flatten(1).any(1)
@@ -187,9 +181,7 @@ class LiftedEncoder(nn.Module):
 
     @torch.no_grad()
     def fit(self, clips: Tensor) -> None:
-        """Fit means, kernels, shift and spread to clips of training data; the lifting network and the GRU
-        stay as they are.
-        """
+        """Fit means, kernels, shift and spread to training clips; lifting network and GRU do not change."""
         self.eval()
         readers = [(self.reader, self.lift(clips, self.stride))]
         if self.picture_reader is not None:

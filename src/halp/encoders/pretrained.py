@@ -114,9 +114,7 @@ class PretrainedEncoder(nn.Module):
 
 
 class RawCoordinates(PretrainedEncoder):
-    """No encoder at all: the resized coordinates of a stream, flattened. What a learned feature has to
-    beat.
-    """
+    """No encoder: the resized coordinates of a stream, flattened. A learned feature has to beat it."""
 
     def __init__(
         self,
@@ -154,9 +152,7 @@ class Compacted(nn.Module):
 
 
 def compacted(encoder: PretrainedEncoder) -> PretrainedEncoder:
-    """The encoder whose vectors are searched and grouped: with the projection of its package, or itself
-    without one.
-    """
+    """The encoder for search and groups: with the projection of its package, if it has one."""
     if not encoder.projection:
         return encoder
     network = Compacted(encoder.encoder, encoder.projection).to(next(encoder.parameters()).device)
@@ -291,9 +287,7 @@ def _build(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Pretrain
 
 
 def _refuse_deep(architecture: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Refuse repetitions that the weights cannot fill: even without memory, building thousands of layers
-    takes minutes.
-    """
+    """Refuse repetitions that the weights cannot fill: building thousands of layers takes minutes."""
     for name, value in architecture.items():
         if isinstance(value, dict):
             _refuse_deep(value, weights)

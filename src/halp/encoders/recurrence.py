@@ -29,9 +29,7 @@ SPACE = 16
 
 
 def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
-    """States `(T, B, H)` of one-layer GRUs, each for its own sequence `(T, B, I)`; equal to theirs to
-    rounding.
-    """
+    """States `(T, B, H)` of one-layer GRUs, each for its own sequence `(T, B, I)`; equal up to rounding."""
     if torch.compiler.is_compiling():
         # the compiler would unroll the frames: minutes of work for nothing; as a decorator this would load it
         # at every start
@@ -41,9 +39,8 @@ def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor
 
 def _run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
     x = sequences[0]
-    exported = (
-        torch.compiler.is_exporting() or torch.jit.is_tracing()
-    )  # then the GRU is one operation of the graph
+    # then the GRU is one operation of the graph
+    exported = torch.compiler.is_exporting() or torch.jit.is_tracing()
     half = torch.is_autocast_enabled("cpu")
     unlike = x.dtype not in (torch.float32, torch.float64) or (
         half and torch.get_autocast_dtype("cpu") != torch.bfloat16
@@ -132,9 +129,7 @@ def _add_product(out: Tensor, one: Tensor, two: Tensor) -> None:
 def _forward_pass(
     x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, *, keep: bool, half: bool = False
 ) -> Sequence[Tensor]:
-    """All states, beginning with zero, and what the backward pass needs; without `keep` only the last frames'
-    gates.
-    """
+    """All states, beginning with zero, and what the backward pass needs; without `keep`, the last gates."""
     (frames, batch, _), hidden = x.shape, w_hh.shape[1]
     back = torch.cat([w_hh[2 * hidden :], w_hh[: 2 * hidden]])
     forth = back.t().contiguous()  # read once per frame, and in this order faster
@@ -192,9 +187,7 @@ def _backward_pass(
 
 
 def _through_time(gates: Tensor, states: Tensor, back: Tensor, given: Tensor) -> None:
-    """Turn the gates into the gradients of their pre-activations; `given` `(T, B, H)` are those of the
-    states.
-    """
+    """Turn gates into gradients of their pre-activations; `given` `(T, B, H)` are those of the states."""
     frames, batch, hidden = given.shape
     length = max(1, CHUNK // (batch * hidden))
     keeps = gates.new_empty(length, batch, hidden)

@@ -13,16 +13,12 @@ from torch import Tensor
 
 STRIDE = 2
 NARROW, WIDE = 5, 9  # frames that are averaged
-FULL, WIDEST = (
-    1.6,
-    4.0,
-)  # times the limit: noise at which the narrow average, and then the wide one, has taken over
+# times the limit: noise at which the narrow average, and then the wide one, has taken over
+FULL, WIDEST = (1.6, 4.0)
 
 
 def noise(clips: Tensor) -> Tensor:
-    """Estimated standard deviation of the jitter `(B, P)` of clips `(B, T, P, V, C)`, of joints that are
-    always seen.
-    """
+    """Standard deviation of the jitter `(B, P)` of clips `(B, T, P, V, C)`, from joints always seen."""
     seen = _always_seen(clips)
     bend = clips[:, 2 * STRIDE :] - 2 * clips[:, STRIDE:-STRIDE] + clips[:, : -2 * STRIDE]
     product = (bend[:, STRIDE:] * bend[:, :-STRIDE]).mean(1).mean(3)  # (B, P, V)

@@ -1,6 +1,4 @@
-"""ST-GCN: convolutions over the skeleton's graph and over time, for any topology; the graph encoder of
-CrosSCLR and ISC.
-"""
+"""ST-GCN, the graph encoder of CrosSCLR and ISC: convolutions over skeleton and time, for any topology."""
 
 from __future__ import annotations
 
@@ -55,9 +53,8 @@ class STGCNSettings(CheckedSettings):
     output: int = limited(256, least=1)  # channels of the last block, the size of the features
     stages: int = limited(3, least=1)
     input_norm: bool = True
-    dropout: float = limited(
-        0.0, least=0, below=1
-    )  # after the second normalisation of every block but the first
+    # after the second normalisation of every block but the first
+    dropout: float = limited(0.0, least=0, below=1)
     # neighbours inwards and outwards, by the paper; one-hop: as the public code tells them apart
     partition: str = limited("distance", among=PARTITIONS)
     # how weights begin; normal: as in the public code of CrosSCLR and AimCLR
@@ -65,9 +62,7 @@ class STGCNSettings(CheckedSettings):
 
 
 class Block(nn.Module):
-    """One spatial and one temporal convolution with a residual: `(N, T, V, C)` → `(N, ⌈T / stride⌉, V,
-    D)`.
-    """
+    """A spatial and a temporal convolution with a residual: `(N, T, V, C)` → `(N, ⌈T / stride⌉, V, D)`."""
 
     def __init__(
         self,

@@ -60,9 +60,7 @@ def attend(mixed: Tensor, heads: int, dropout: nn.Module | None = None, mask: Te
 
 
 class TransformerBlock(nn.Module):
-    """Pre-norm attention and feed-forward, four times as wide unless `feed` says how wide: `(N, tokens,
-    width)` → the same.
-    """
+    """Pre-norm attention and feed-forward (width `feed`, by default four times the input's) of tokens."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, feed: int | None = None) -> None:
         super().__init__()
@@ -131,9 +129,7 @@ class TransformerEncoder(nn.Module):
         return (times[:, None] + self.joint_place).flatten(0, 1)
 
     def encode(self, patches: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Tokens `(N, tokens, width)` of patches; of those at the indices `visible` `(N, k)` alone, where
-        given.
-        """
+        """Tokens `(N, tokens, width)` of patches; only those at the indices `visible` `(N, k)`, if given."""
         x = self.embed(patches) + self.places(patches.shape[1])
         if visible is not None:
             x = x.gather(1, visible[:, :, None].expand(-1, -1, x.shape[2]))

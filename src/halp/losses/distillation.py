@@ -13,9 +13,7 @@ from halp.losses.infonce import logits
 
 
 class TeacherTargets(NamedTuple):
-    """A teacher's distribution for every clip of a batch: which rows of the queues count, and how near each
-    is.
-    """
+    """A teacher's distribution for each clip of a batch: rows of the queues that count, and their weights."""
 
     rows: Tensor  # (B, k) of the queue
     probability: Tensor  # (B, k), sums to one over these rows
@@ -24,9 +22,7 @@ class TeacherTargets(NamedTuple):
 
 @torch.no_grad()
 def teacher_targets(key: Tensor, queue: Tensor, count: int, temperature: float = 0.05) -> TeacherTargets:
-    """A teacher's targets: its keys `(B, D)` against its own queue `(L, D)`, the `count` nearest rows of each
-    key.
-    """
+    """A teacher's targets: its keys `(B, D)` against its own queue `(L, D)`, the nearest `count` rows."""
     similarity = key @ queue.T
     rows = nearest_rows(similarity, count)
     log_probability = F.log_softmax(similarity.gather(1, rows) / temperature, dim=1)

@@ -35,9 +35,7 @@ def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float =
 
 
 def log_partition(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
-    """The denominator of InfoNCE, log Σ exp(q·[key, negatives] / T), for every query `(B,)`; gradient through
-    the query.
-    """
+    """The denominator of InfoNCE, log Σ exp(q·[key, negatives] / T), per query `(B,)`; differentiable."""
     positive = (query * key.detach()).sum(1) / temperature
     return torch.logaddexp(positive, log_sum_exp(query, negatives, temperature))
 

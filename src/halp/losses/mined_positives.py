@@ -1,6 +1,4 @@
-"""Positives mined across streams over aligned queues (CrosSCLR): a partner says which past clip is a further
-positive.
-"""
+"""Positives mined across streams over aligned queues (CrosSCLR): a partner names further positives."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How far predicted frames are from the true ones: a number per clip, so that a mean over processes can be
-taken.
-"""
+"""Errors of predicted frames: a number per clip, so that processes can be averaged."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Methods: what is trained. A recipe names one; momentum contrast is composed of streams and loss terms by
-name.
-"""
+"""Methods: what is trained. Momentum contrast is composed of streams and loss terms by name."""
 
 from halp.methods import lift, masked  # noqa: F401  (they register themselves)
 from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, register_method

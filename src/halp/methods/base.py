@@ -105,9 +105,7 @@ class Method(nn.Module, abc.ABC):
         uncount_calls(self)
 
     def encoders_replaced(self) -> None:
-        """Take note that the encoders have other weights than those they were built with, before the first
-        step.
-        """
+        """Learn, before the first step, that the encoders got other weights than they were built with."""
 
     def forward(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         return self.training_step(views, context)
@@ -115,9 +113,7 @@ class Method(nn.Module, abc.ABC):
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What a method is built for: the clips, the chosen encoders and terms, and random numbers for its first
-    state.
-    """
+    """What a method is built for: clips, encoders and terms, and random numbers for its initial state."""
 
     topology: Topology
     persons: int
@@ -175,7 +171,5 @@ def uncount_calls(method: nn.Module) -> None:
 
 @torch.no_grad()
 def embedding_std(embeddings: Tensor) -> Tensor:
-    """Mean standard deviation of the directions of embeddings `(B, D)`; 1 / √D where they are spread evenly,
-    0 if collapsed.
-    """
+    """Mean standard deviation of the directions of embeddings `(B, D)`; 1 / √D if uniform, 0 if collapsed."""
     return F.normalize(embeddings.float(), dim=1).std(0).mean()

@@ -24,9 +24,7 @@ from halp.methods.term import StreamBatches, TermOutput, register_term, require_
 
 
 class ContrastTerm(nn.Module):
-    """Base of terms that contrast queries with keys; without a queue the batch's other keys are the
-    negatives.
-    """
+    """Base of terms that contrast queries with keys; without a queue, with other keys of the batch."""
 
     def __init__(self, settings: Any = None, streams: Sequence[str] = (), temperature: float = 0.07) -> None:
         super().__init__()
@@ -99,9 +97,7 @@ class IscTerm(ContrastTerm):
 
 @dataclass(frozen=True)
 class CmdSettings(CheckedSettings):
-    """Cross-modal mutual distillation. The defaults are those of CMD, where 8192 of 16384 keys are
-    compared.
-    """
+    """Cross-modal mutual distillation with CMD's defaults, which compare 8192 of 16384 keys."""
 
     weight: float = limited(1.0, least=0)
     # of the queue that is compared, the nearest to the teacher's key: 8192 of 16384 in CMD
@@ -121,9 +117,7 @@ def _check_cmd(settings: CmdSettings, streams: Sequence[str], queue: int) -> Non
 
 @register_term("cmd", CmdSettings, check=_check_cmd)
 class CmdTerm(nn.Module):
-    """The ordered distillation terms, six for three streams: teacher a's keys, student b's queries, each in
-    its own queue.
-    """
+    """The ordered distillation terms, six for three streams: teacher a's keys, student b's queries."""
 
     def __init__(self, settings: CmdSettings, streams: Sequence[str], temperature: float = 0.07) -> None:
         super().__init__()

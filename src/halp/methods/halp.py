@@ -1,6 +1,4 @@
-"""HaLP as a term: hallucinated positives in every stream, with prototypes from the newest keys of its
-queue.
-"""
+"""HaLP as a term: hallucinated positives in every stream; prototypes from the newest keys of its queue."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def _by_clusters(keys: Tensor, guide: Tensor, prototypes: int, generator: torch.
 
 
 def group_means(points: Tensor, share: Tensor, iterations: int = 20, tolerance: float = 1e-4) -> Tensor:
-    """Karcher means `(N, D)` of weighted groups of unit rows `(n, D)`; `share` `(N, n)` sums to one over each
-    group.
-    """
+    """Karcher means `(N, D)` of weighted groups of unit rows `(n, D)`; weights `(N, n)` sum to one."""
     means = unit(share @ points)
     for _ in range(iterations):
         step = torch.einsum("gn,gnd->gd", share, log_map(means[:, None], points[None]))
@@ -75,9 +71,7 @@ def group_means(points: Tensor, share: Tensor, iterations: int = 20, tolerance: 
 
 
 class SharedPositives(HallucinatedPositives):
-    """Hallucinated positives whose prototypes rank 0 fits for all, so that they are equal however processors
-    round.
-    """
+    """Hallucinated positives; rank 0 fits the prototypes, so that rounding cannot tell ranks apart."""
 
     def cluster(self, keys: Tensor, start: Tensor | None, generator: torch.Generator | None) -> Tensor:
         room = keys.new_empty(self.prototypes, keys.shape[1])
@@ -178,9 +172,7 @@ def _check_halp(settings: HalpSettings, streams: Sequence[str], queue: int) -> N
 
 @register_term("halp", HalpSettings, check=_check_halp)
 class HalpTerm(nn.Module):
-    """Hallucinated positives in every stream, from the start epoch on and once the queue holds real keys
-    only.
-    """
+    """Hallucinated positives in every stream, from the start epoch on and once the queue is full."""
 
     def __init__(self, settings: HalpSettings, streams: Sequence[str], temperature: float) -> None:
         super().__init__()
@@ -216,9 +208,7 @@ class HalpTerm(nn.Module):
         return self.settings.weight * torch.stack(losses).sum(), metrics
 
     def _query(self, batch: StreamBatch) -> Tensor:
-        """The pulled queries: Eq. 8 is linear in the query, so the mean of several gives the mean of their
-        losses.
-        """
+        """The pulled queries: Eq. 8 is linear in the query, so a mean query gives the mean loss."""
         chosen = [batch.query if name == "query" else batch.extra[name] for name in self.settings.queries]
         return chosen[0] if len(chosen) == 1 else torch.stack(chosen).mean(0)
 

@@ -28,9 +28,7 @@ from halp.skeleton import Topology
 
 @dataclass(frozen=True)
 class LiftSettings(CheckedSettings):
-    """Weight of the error of motion (between neighbouring frames) beside that of places; how many frames a
-    step lifts.
-    """
+    """Weight of the error of motion (between neighbouring frames) beside position; frames per step."""
 
     motion: float = limited(2.0, least=0)
     frames: int = limited(0, least=0)  # a run of this many frames of the views, at a random place; 0: all
@@ -40,9 +38,7 @@ class LiftSettings(CheckedSettings):
 
 @register_method("lift", LiftSettings)
 class LiftMethod(Method):
-    """Trains the lifting network of a `lifted` encoder; what reads the lifted body keeps the weights it
-    has.
-    """
+    """Trains the lifting network of a `lifted` encoder; the layers that read the lifted body stay fixed."""
 
     views = MappingProxyType({"query": None, "body": ()})
 

@@ -59,9 +59,7 @@ class MaskedMethod(PredictiveMethod):
     def _predict(
         self, name: str, encoder: TransformerEncoder, clips: Tensor, noise: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Squared error of every clip `(B,)`, mean over its hidden patches, and its mean visible token `(B,
-        width)`.
-        """
+        """Squared error of each clip `(B,)`, averaged over hidden patches, and its mean visible token."""
         present = persons_present(clips)
         # where nobody is there, all zeros count
         present = torch.where(present.any(1, keepdim=True), present, torch.ones_like(present))
@@ -105,9 +103,7 @@ class Decoder(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, encoder.patch * encoder.coordinates)
 
     def forward(self, tokens: Tensor, visible: Tensor, places: Tensor) -> Tensor:
-        """Predicted patches `(N, tokens, patch·C)` from the visible tokens `(N, k, width)` and their
-        indices.
-        """
+        """Predicted patches `(N, tokens, patch·C)` from visible tokens `(N, k, width)` and their indices."""
         x = self.hidden_token.expand(len(tokens), len(places), -1)
         seen = self.enter(tokens).to(x.dtype)  # of lower precision under autocast
         x = x.scatter(1, visible[:, :, None].expand(-1, -1, tokens.shape[2]), seen) + places
@@ -118,9 +114,7 @@ class Decoder(nn.Module):
 
 @torch.no_grad()
 def motion_of_patches(patches: Tensor, joints: int) -> Tensor:
-    """How much every token `(N, tokens)` moves: mean absolute difference to the patch before; the first like
-    the second.
-    """
+    """Motion of each token `(N, tokens)`: mean absolute difference to the patch before; the first copies."""
     x = patches.unflatten(1, (-1, joints))
     moved = (x[:, 1:] - x[:, :-1]).abs().mean(3)
     if moved.shape[1] == 0:
@@ -130,9 +124,7 @@ def motion_of_patches(patches: Tensor, joints: int) -> Tensor:
 
 @torch.no_grad()
 def mask_scores(moved: Tensor, noise: Tensor, temperature: float) -> Tensor:
-    """Scores `(N, tokens)`; tokens with small ones stay visible: log-softmax of motion plus Gumbel noise
-    (U(0, 1) given).
-    """
+    """Scores `(N, tokens)`, lowest visible: log-softmax of motion plus Gumbel noise (U(0, 1) given)."""
     gumbel = -torch.log(-torch.log(noise.clamp(1e-6, 1 - 1e-6)))
     if temperature == 0:
         return gumbel

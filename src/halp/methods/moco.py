@@ -103,9 +103,7 @@ class MocoMethod(Method):
             pair.key.load_state_dict(pair.query.state_dict())
 
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
-        """Loss of one step for joint views `(B, T, P, V, C)` of the same clips; the new keys join the
-        queue.
-        """
+        """Loss of one step for joint views `(B, T, P, V, C)` of the same clips; new keys join the queue."""
         with record_function("halp: momentum"):
             for pair in self._pairs().values():
                 pair.update_key_encoder()

@@ -46,9 +46,7 @@ class ProjectedEncoder(nn.Module):
             )
 
     def forward(self, clips: Tensor, changes: Sequence[Callable[[Tensor], Tensor]] = ()) -> Tensor:
-        """Unit vectors; with `changes` of the feature map, those of every changed map beside them: `(B, (1 +
-        n) · D)`.
-        """
+        """Unit vectors; with `changes` of the feature map, also those of each changed map."""
         if not changes:
             return self._project(self.encoder(clips))
         whole = self.encoder.sequence(clips)

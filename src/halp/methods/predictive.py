@@ -26,9 +26,7 @@ from halp.skeleton.streams import derive
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """The batch of all processes together, of which this one holds some rows: draws and means are those of
-    the whole.
-    """
+    """The batch of all processes, of which this one holds some rows: draws and means are of the whole."""
 
     total: int
     rows: slice
@@ -57,9 +55,7 @@ class WholeBatch:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What one stream gives: losses by name, each a scalar of the whole batch, its features `(B, F)`, further
-    metrics.
-    """
+    """Results of one stream: losses by name, each a scalar of the whole batch, features `(B, F)`, metrics."""
 
     losses: Mapping[str, Tensor]
     features: Tensor
@@ -117,9 +113,7 @@ class PredictiveMethod(Method):
 
 
 def hidden_frames(noise: Tensor, share: float) -> Tensor:
-    """Which frames `(B, T)` are hidden: the share of them, at least one, with the smallest of random numbers
-    `(B, T)`.
-    """
+    """Mask `(B, T)` of hidden frames: the share with the smallest random numbers `(B, T)`, at least one."""
     count = max(1, round(share * noise.shape[1]))
     return noise.argsort(1).argsort(1) < count
 

@@ -1,6 +1,4 @@
-"""The queue: past keys of every stream, written in the same order under one pointer. It is state and saved
-with the model.
-"""
+"""The queue: past keys of all streams, written in the same order under one pointer; saved as state."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ class KeyQueue(nn.Module):
         self.filled = self.size
 
     def next_rows(self, batch: int) -> Tensor:
-        """Where a batch of this size is going to be written; of one larger than the queue only the end
-        survives.
-        """
+        """Where a batch of this size is written; of one larger than the queue only the end remains."""
         kept = min(batch, self.size)
         return (self.pointer + torch.arange(batch - kept, batch, device=self.pointer.device)) % self.size
 

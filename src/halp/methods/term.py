@@ -142,9 +142,7 @@ def _joined(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) -> None:
-    """Refuse terms, given with their settings, that cannot work with these streams and this size of the
-    queue.
-    """
+    """Refuse terms, given with settings, that cannot work with these streams and this size of queue."""
     for name, settings in terms.items():
         TERMS[name].check(settings, streams, queue)
         _check_queries(name, getattr(settings, "queries", ()), terms)

@@ -50,9 +50,7 @@ def projection_head(inputs: int, width: int, layers: int) -> nn.Sequential:
 
 
 class TwoViewMethod(Method):
-    """One encoder and head per stream; both views pass through them, each with statistics of its own in
-    BatchNorm.
-    """
+    """One encoder and head per stream; both views pass through, each with its own BatchNorm statistics."""
 
     views = VIEWS
     default_terms = ()

@@ -1,6 +1,4 @@
-"""What the service takes and gives, as types; requests are checked by them, and the OpenAPI document is made
-from them.
-"""
+"""Requests and answers of the service as types, which check requests and make the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -130,9 +130,8 @@ def serve(
             Supervisor(config, sockets=[listener]).run()
             return
         for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(
-                name, lambda *_: None
-            )  # the server raises them again once it has ended in good order
+            # the server raises them again once it has ended in good order
+            signal.signal(name, lambda *_: None)
         uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -78,9 +78,8 @@ class Batcher:
                     )
                 except (asyncio.QueueEmpty, asyncio.TimeoutError):
                     break
-            block = [
-                (clip, future) for clip, future in block if not future.done()
-            ]  # nobody waits for the others
+            # nobody waits for the others
+            block = [(clip, future) for clip, future in block if not future.done()]
             if not block:
                 continue
             self.metrics.count("batches")

@@ -1,6 +1,4 @@
-"""Joint layouts by name: joints, bones, left and right, mapping between layouts, and the streams derived from
-joints.
-"""
+"""Joint layouts by name: joints, bones, left and right, mapping between layouts, and derived streams."""
 
 from halp.skeleton.topology import (
     DERIVED,

@@ -1,6 +1,4 @@
-"""Streams: modalities derived from joint coordinates, and how a representation names its stream and
-encoder.
-"""
+"""Streams: modalities derived from joint coordinates, and how a representation is named."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def split_stream(name: str) -> tuple[str, str]:
 
 
 def derive(clips: Tensor, stream: str, topology: Topology) -> Tensor:
-    """A stream of joint clips: `joint` itself, `motion` x(t+1) − x(t) with a last frame of zeros, `bone` x −
-    x(parent).
-    """
+    """A stream of joint clips: `joint`, `motion` x(t+1) − x(t) (0 at the end), `bone` x − x(parent)."""
     stream, _ = split_stream(stream)
     if stream == "joint":
         return clips

@@ -1,6 +1,4 @@
-"""Topologies: which joints a skeleton has, how they hang together, and how one layout maps onto another by
-joint name.
-"""
+"""Topologies: the joints of a skeleton, their bones, and mapping between layouts by joint name."""
 
 from __future__ import annotations
 

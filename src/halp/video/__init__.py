@@ -1,3 +1,1 @@
-"""Film and camera in, poses out, and pictures with what was recognised; needs the extra
-`halp-motion[video]`.
-"""
+"""Film and camera in, poses out, and overlays of results; needs the extra `halp-motion[video]`."""

@@ -31,9 +31,7 @@ LONGEST_JUMP = 3600.0  # seconds between two frames
 
 @dataclass(frozen=True)
 class FilmFacts:
-    """Width and height as shown, mean frames per second, number of frames and seconds as the file declares
-    them (0: unknown).
-    """
+    """Width, height, mean fps, number of frames and seconds as the file declares them (0: unknown)."""
 
     width: int
     height: int
@@ -68,9 +66,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
             if width * height > MOST_PIXELS:
                 size = f"frames of {width} × {height} pixels, more than {MOST_PIXELS:,}"
                 raise InputError(f"video '{path}' has {size}; scale it down first")
-            stream.codec_context.options = {
-                "max_pixels": str(MOST_PIXELS)
-            }  # frames may be larger than declared
+            # frames may be larger than declared
+            stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
             stream.thread_type = "AUTO"
             yield container, stream
     except av.error.FFmpegError as error:
@@ -142,10 +139,8 @@ def _timed_frames(container: Any, stream: Any) -> Iterator[tuple[float, Any]]:
 
 def _sought(container: Any, stream: Any, origin: float, start: float) -> Iterator[tuple[float, Any]]:
     """Frames from a key frame at or before `start` seconds after the first frame on."""
-    for moment in (
-        origin + start,
-        origin,
-    ):  # a container that cannot seek to the place is read from its beginning
+    # a container that cannot seek to the place is read from its beginning
+    for moment in (origin + start, origin):
         container.seek(round(moment / stream.time_base), stream=stream)
         frames = _timed_frames(container, stream)
         found = next(frames, None)
@@ -155,9 +150,7 @@ def _sought(container: Any, stream: Any, origin: float, start: float) -> Iterato
 
 
 def film_addresses(source: Path, recordings: Sequence[str], page: Path) -> dict[str, str]:
-    """Addresses of the films that recordings of a source come from, as a page that is written there gives
-    them.
-    """
+    """Addresses of the films of a source's recordings, relative to a page written there."""
     addresses = {}
     for name in recordings:
         names = [name, film_of(name)]  # a person of a video, or the video itself
@@ -176,9 +169,7 @@ def _turns(frame: Any) -> int:
 
 
 class FilmWriter:
-    """Writes pictures `(H, W, 3)` with their times as an mp4 film; sides are cut to even numbers, as the
-    format wants.
-    """
+    """Writes pictures `(H, W, 3)` with times as an mp4 film; sides are cut to even numbers."""
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
         from fractions import Fraction

@@ -1,6 +1,4 @@
-"""People in the frames of a video: looked for in overlapping tiles now and then, followed in crops in
-between.
-"""
+"""People in video frames: detected in overlapping tiles now and then, followed in crops in between."""
 
 from __future__ import annotations
 
@@ -15,9 +13,8 @@ import numpy.typing as npt
 from halp.video.film import Picture
 
 Marks = npt.NDArray[np.float32]
-Seen = tuple[
-    Marks, Marks
-]  # people in the image (pixels, visibility) and in space (metres, visibility), each (n, V, 4)
+# people in the image (pixels, visibility) and in space (metres, visibility), each (n, V, 4)
+Seen = tuple[Marks, Marks]
 Area = tuple[int, int, int, int]  # left, top, right, bottom
 
 _OVERLAP = 0.25  # of neighbouring tiles
@@ -149,9 +146,7 @@ class PeopleFinder:
 
 
 def scan(network: PoseNetwork, picture: Picture, areas: Sequence[Area] | None = None) -> Seen:
-    """People of a picture, looked for in some areas, or in the whole of it and in overlapping tiles; each
-    once, the surest first.
-    """
+    """People of a picture, from some areas, or the whole and overlapping tiles; unique, surest first."""
     height, width = picture.shape[:2]
     found: list[tuple[bool, float, Marks, Marks]] = []
     for left, top, right, bottom in tiles(width, height) if areas is None else areas:
@@ -174,9 +169,7 @@ def scan(network: PoseNetwork, picture: Picture, areas: Sequence[Area] | None = 
 
 
 def is_same(one: Marks, other: Marks) -> bool:
-    """Whether two poses of one frame are of one person: joints close to each other, or boxes that lie in each
-    other.
-    """
+    """Whether two poses of a frame are of one person: close joints, or one box inside the other."""
     return distance(one, other) < _SAME or min(is_within(one, other), is_within(other, one)) > SAME_BOX
 
 

@@ -27,9 +27,7 @@ _BONES = (("hip", "knee"), ("knee", "ankle"), ("shoulder", "elbow"), ("elbow", "
 
 @dataclass(frozen=True)
 class Appearance:
-    """A person of a video: colours of the clothes `(L,)`, zeros where unknown, and logarithms of the lengths
-    of body parts about their mean `(7,)`, NaN where unknown.
-    """
+    """A person of a video: clothes colours `(L,)`, 0 if unknown, and log body proportions `(7,)`, or NaN."""
 
     film: str
     look: Floats
@@ -38,9 +36,7 @@ class Appearance:
 
 @dataclass(frozen=True)
 class Match:
-    """Two people, by their places, who are taken for one; `sure` is 0 where another person is as near, 1
-    where nobody else is.
-    """
+    """Two people, by index, taken for one; `sure`: 0 if another is as near, 1 if nobody else is."""
 
     first: int
     second: int
@@ -72,9 +68,7 @@ def body_build(world: npt.NDArray[np.float32], joints: Sequence[str]) -> Floats:
 
 
 def distances(people: Sequence[Appearance]) -> Floats:
-    """Distance of every two people `(N, N)`, in units of what is usual for one; infinite within a video and
-    where clothes or proportions are unknown.
-    """
+    """Distances of people `(N, N)` in units of the usual; infinite within a video or where unknown."""
     table = np.full((len(people), len(people)), np.inf)
     for one, other in combinations(range(len(people)), 2):
         first, second = people[one], people[other]

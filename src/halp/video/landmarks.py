@@ -1,6 +1,4 @@
-"""Landmarks of all people in a video, frame by frame; kept in the cache, every ten minutes of video on its
-own.
-"""
+"""Landmarks of all people in a video, frame by frame, cached in pieces of ten minutes."""
 
 from __future__ import annotations
 
@@ -161,9 +159,7 @@ def _reduced(picture: Picture) -> npt.NDArray[np.uint8]:
 def colours(
     picture: Picture, marks: Marks, clothes: Sequence[Sequence[tuple[list[int], list[int]]]]
 ) -> npt.NDArray[np.uint8]:
-    """Histograms of the three colours along groups of lines between joints, 255 for all pixels; zeros outside
-    the picture.
-    """
+    """Histograms of the colours along lines between joints, 255 for all pixels; zeros outside."""
     parts, at = [], marks[:, :2].astype(np.float64)
     for lines in clothes:
         ends = np.array([[at[joints].sum(axis=0) / len(joints) for joints in line] for line in lines])
@@ -196,9 +192,7 @@ def join_landmarks(parts: Sequence[FilmLandmarks]) -> FilmLandmarks:
 
 
 def kept_landmarks(path: Path, model: Path, persons: int) -> Path:
-    """Where the cache has the landmarks of a video, found with these weights and this many persons at
-    most.
-    """
+    """The cache of a video's landmarks for these weights and this maximum of persons."""
     facts = json.dumps([_VERSION, sha256(path), describe_pose_model(model), persons])
     return cache_folder() / "landmarks" / f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}.npz"
 

@@ -21,9 +21,7 @@ _BONES = get_topology("mediapipe-33-2d").bones
 
 @dataclass(frozen=True)
 class LivePicture:
-    """People `(P, 33, 4)` of one picture, in the picture (pixels) and in space (metres), and what it cost in
-    milliseconds.
-    """
+    """People `(P, 33, 4)` of a picture, in pixels and in metres, and the milliseconds it took."""
 
     time: float
     image: npt.NDArray[np.float32]

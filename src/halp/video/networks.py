@@ -1,6 +1,4 @@
-"""Pose estimators behind one interface: MediaPipe task files, and local ONNX files
-(`halp.video.onnx_poses`).
-"""
+"""Pose estimators behind one interface: MediaPipe task files, local ONNX (`halp.video.onnx_poses`)."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ class _MediaPipeFollower:
 
 @contextmanager
 def pose_estimator(model: Path, persons: int) -> Iterator[Any]:
-    """A function `(picture, milliseconds) → (image, world)`, each `(people, 33, 4)`, for pictures as they
-    come.
-    """
+    """A function `(picture, milliseconds) → (image, world)`, each `(people, 33, 4)`, for live pictures."""
     if model.suffix == ".onnx":
         with open_network(model) as network:
             yield lambda picture, milliseconds: network.find(picture)

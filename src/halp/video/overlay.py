@@ -1,6 +1,4 @@
-"""What was recognised, drawn into the video: everybody's skeleton, name and label of the moment, and
-timelines at the bottom.
-"""
+"""Draw results into the video: skeletons, names and labels of the moment, timelines at the bottom."""
 
 from __future__ import annotations
 
@@ -97,9 +95,7 @@ def _present(landmarks: FilmLandmarks, people: Sequence[Person]) -> list[list[tu
 
 
 def _bones(joints: int) -> Sequence[tuple[int, int]]:
-    """Bones of the layouts that pose estimators give, by their number of joints, and all four sides of the
-    trunk.
-    """
+    """Bones of pose estimators' layouts, by number of joints, and all four sides of the trunk."""
     topology = get_topology({33: "mediapipe-33-2d", 26: "halpe-26"}.get(joints, "coco-17"))
     left, right = (
         [topology.index(f"{name}_{side}") for name in ("shoulder", "hip")] for side in ("left", "right")

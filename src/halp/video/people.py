@@ -17,10 +17,8 @@ from halp.video.landmarks import FilmLandmarks
 BRIEFEST = 0.5  # seconds; who is seen for less is a passer-by at the edge or a false detection
 _FEWEST = 5  # frames
 _VISIBLE = 0.5  # mean visibility of a track that is a person
-_ON_ANOTHER, _MOSTLY = (
-    0.6,
-    0.6,
-)  # share of a body in the box of another, and of a track, that make it a second detection
+# share of a body in the box of another, and of a track, that make it a second detection
+_ON_ANOTHER, _MOSTLY = (0.6, 0.6)
 WORDS = ("all", "longest", "largest", "left", "right")
 
 
@@ -52,9 +50,7 @@ class Person:
 
 
 def find_people(film: FilmLandmarks) -> list[Person]:
-    """Everybody who is seen for half a second or more, longest first; the one seen longest where all are seen
-    for less.
-    """
+    """Everybody seen for at least half a second, longest first; else the one seen longest."""
     once = np.flatnonzero(_once(film))
     score = film.image[once, :, 3].mean(axis=1)
     look = film.look[once] if len(film.look) else film.look
@@ -77,9 +73,7 @@ def find_people(film: FilmLandmarks) -> list[Person]:
 
 
 def _once(film: FilmLandmarks) -> npt.NDArray[np.bool_]:
-    """Which poses are of somebody who is not seen twice in the frame: of two boxes that lie in each other the
-    surer one.
-    """
+    """Which poses are of distinct people: of two boxes, one in the other, only the surer counts."""
     places, frame = film.image[..., :2], film.frame
     low, high, score = places.min(axis=1), places.max(axis=1), film.image[..., 3].mean(axis=1)
     kept = np.ones(len(frame), dtype=bool)

@@ -51,9 +51,7 @@ def kept_pose_model() -> Path:
 
 
 def find_pose_model(chosen: str | os.PathLike[str] = "") -> Path:
-    """The user's own file, or the one that `halp pose-model` has put into the cache; nothing is downloaded
-    here.
-    """
+    """The user's own file, or the one that `halp pose-model` put into the cache; never downloads."""
     path = Path(chosen) if chosen else Path(os.environ.get("HALP_POSE_MODEL") or kept_pose_model())
     if path.is_file():
         return path
@@ -204,9 +202,8 @@ def with_metadata(network: bytes, metadata: bytes) -> bytes:
     old, described = _targets(network, fields[4]), _targets(network, fields[6]) if 6 in fields else []
     head = bytearray(b"\0" * 8)
     head[4:8] = b"TFL3"
-    links: list[
-        tuple[int, int]
-    ] = []  # where an offset stands and what it points to; old places are negative, less one
+    # where an offset stands and what it points to; old places are negative, less one
+    links: list[tuple[int, int]] = []
 
     def append(data: bytes, align: int = 4) -> int:
         head.extend(b"\0" * (-len(head) % align))
@@ -239,9 +236,8 @@ def with_metadata(network: bytes, metadata: bytes) -> bytes:
     one = append(struct.pack("<3H", 6, 8, 4))
     buffer = append(struct.pack("<iI", 0, 0))
     struct.pack_into("<i", head, buffer, buffer - one)
-    append(
-        b"\0" * ((12 - len(head)) % 16), 1
-    )  # the bytes of a buffer begin at a multiple of 16, after their number
+    # the bytes of a buffer begin at a multiple of 16, after their number
+    append(b"\0" * ((12 - len(head)) % 16), 1)
     data = append(struct.pack("<I", len(metadata)) + metadata)
     links += [(buffers + 4 + 4 * len(old), buffer), (buffer + 4, data)]
     append(b"\0" * (-len(head) % 64), 1)

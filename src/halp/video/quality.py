@@ -1,6 +1,4 @@
-"""Which joint positions of a person in a video are not to be trusted: unlikely jumps, and limbs that turn too
-fast.
-"""
+"""Unreliable joint positions of a person in a video: sudden jumps, and limbs that turn too fast."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ class FastTurn:
 def unsure_joints(
     frames: Frames, topology: Topology, fps: float
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], FastTurn | None]:
-    """Positions `(T, P, V)` that jump away and back, those whose limb turns too fast, and the fastest turn of
-    all.
-    """
+    """Positions `(T, P, V)` that jump away and back, those of too fast limbs, and the fastest turn."""
     jumps = find_spikes(frames)
     kept = np.where(jumps[..., None], np.float32(0), frames)
     fast, worst = _fast_turns(kept, topology, fps)
