@@ -97,7 +97,7 @@ class Clip:
         return self.start + frame_numbers(len(self.frames), self.absent) / (self.fps if self.fps > 0 else 1.0)
 
     def restored(self) -> Clip:
-        """The clip with zeros in place of the frames that were left out, so that frames are evenly spaced."""
+        """The clip with zeros for frames that were left out, so that frames are evenly spaced."""
         if not self.absent:
             return self
         frames = np.zeros((self.span, *self.shape[1:]), dtype=np.float32)
