@@ -31,7 +31,7 @@ SHARD = TypeVar("SHARD")
 TRIES = 3
 PATIENCE = 20.0  # seconds to wait for a scheduler
 GRACE = 30.0  # seconds that workers have to save what they are at, when they are told to stop
-DIED = "the worker process died every time, out of memory perhaps"
+DIED = "the worker process died every time, perhaps out of memory"
 _SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "dask")
 
 

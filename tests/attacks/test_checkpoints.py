@@ -242,4 +242,4 @@ def test_what_torch_says_is_one_line_without_colours(tmp_path: Path) -> None:
     message = str(caught.value)
     assert "\x1b" not in message
     assert "\n" not in message
-    assert "wants to run code" in message
+    assert "contains code" in message

@@ -41,7 +41,7 @@ def damage(frames: np.ndarray, kind: str) -> np.ndarray:
 @pytest.mark.parametrize(
     ("kind", "steps", "word"),
     [
-        ("gaps", ("interpolate-gaps",), "missing now and then"),
+        ("gaps", ("interpolate-gaps",), "missing at times"),
         ("spikes", ("remove-outliers", "interpolate-gaps"), "jump away and back"),
         ("jitter", ("smooth=21",), "tremble"),
         ("swap", ("track-persons",), "change places"),

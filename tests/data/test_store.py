@@ -339,7 +339,7 @@ def test_changed_header_and_index_that_does_not_fit_the_frames_are_noticed(tmp_p
     index = columns_of(path)
     index["length"][0] += 1
     write_columns(path, index)
-    with pytest.raises(InputError, match="its index speaks of"):
+    with pytest.raises(InputError, match="its index states"):
         open_store(path)
 
 

@@ -116,7 +116,7 @@ def test_windows_share_the_row_of_their_recording(own: Path) -> None:
     ("text", "message"),
     [
         ("label\nwalk\n", "names a clip; call one of them name or clip or path or file"),
-        ("name,label\nnobody,walk\n", "fits no clip .*nothing was written"),
+        ("name,label\nnobody,walk\n", "matches no clip .*nothing was written"),
         ("name,label\na,walk\na,run\n", "line 3, column 'name': 'a' comes twice"),
         ("name,length\na,3\n", "column 'length' is one that halp fills itself"),
         ("name,label,class\na,b,c\n", "two columns mean the same"),

@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_the_cache(store: Stor
     context = ProtocolContext(
         convolutional(store), store, "xsub", *store.split("xsub"), cache=cache, progress=False
     )
-    with pytest.warns(UserWarning, match="cannot be kept"):
+    with pytest.warns(UserWarning, match="cannot be cached"):
         features = context.features
     np.testing.assert_array_equal(features, embed(context.encoder, store, progress=False))
     assert cache.folder is None

@@ -341,11 +341,7 @@ def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
         ("small-mochi", "mochi.hardest=0", "hardest = 0 must be at least 1"),
         ("small-mochi", "mochi.query_share=1", "query_share = 1.0 must be above 0 and below 1"),
         ("small-mochi", 'terms=["infonce", "mochi"]', "leave 'infonce' out"),
-        (
-            "ntu60-crossclr-b",
-            'terms=["crossclr", "mochi"]',
-            "'mochi' takes the place of InfoNCE; leave 'crossclr' out",
-        ),
+        ("ntu60-crossclr-b", 'terms=["crossclr", "mochi"]', "'mochi' replaces InfoNCE; leave 'crossclr' out"),
         ("small-ascal", "contrast.head=mpl", "unknown contrast.head 'mpl': did you mean 'mlp'"),
         ("small-isc", 'streams=["joint@stgcn"]', "'isc' contrasts representations"),
         ("small-isc", 'streams=["joint", "joint@agcn"]', "add a section [encoders.agcn]"),

@@ -193,7 +193,7 @@ def test_labels_come_from_a_table(package: Path, labelled: Store, tmp_path: Path
     }
     bare = tmp_path / "bare.csv"
     bare.write_text("name,label\nnobody,x\n")
-    with pytest.raises(InputError, match=r"no labelled recording|fits no clip"):
+    with pytest.raises(InputError, match=r"no labelled recording|matches no clip"):
         fit(package, labelled, labels=bare, progress=False)
 
 

@@ -98,7 +98,7 @@ def test_feet_that_come_forward_together_take_no_strides(late: float) -> None:
     assert found.strides == []
     assert not any(len(times) for events in (found.contacts, found.toe_offs) for times in events.values())
     assert found.speed is None
-    assert found.notes[0].startswith("the feet come forward, but not in turns as in walking: no strides")
+    assert found.notes[0].startswith("the feet move forward, but do not alternate as in walking: no strides")
 
 
 def test_somebody_who_stops_to_jump_has_strides_before_and_none_of_the_jumps() -> None:

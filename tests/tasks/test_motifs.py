@@ -63,7 +63,7 @@ def test_saved_motifs_are_the_same_on_new_recordings(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="do not fit motifs of 20 features"):
         again.motifs([np.zeros((3, 7))])
     (tmp_path / "bad.npz").write_bytes(b"PK")
-    with pytest.raises(InputError, match="does not hold motifs"):
+    with pytest.raises(InputError, match="not a complete file of motifs"):
         load_motifs(tmp_path / "bad.npz")
 
 

@@ -191,10 +191,7 @@ def test_a_gru_has_a_map_to_drop_from_and_an_encoder_without_one_is_refused() ->
         (["aimclr.top=0"], "must be at least 1"),
         (["contrast.queue=0"], "'aimclr' needs 1 keys"),
         (['terms=["infonce", "aimclr"]'], "would count twice"),
-        (
-            ['terms=["aimclr", "crossclr"]', 'streams=["joint", "bone"]'],
-            "'crossclr' takes the place of InfoNCE",
-        ),
+        (['terms=["aimclr", "crossclr"]', 'streams=["joint", "bone"]'], "'crossclr' replaces InfoNCE"),
         (['terms=["aimclr", "halp"]', 'halp.queries=["extremes"]'], "give: query, extreme, extreme-dropped"),
         (['terms=["aimclr", "halp"]', 'halp.queries=["query", "query"]'], "each once"),
         (

@@ -257,7 +257,7 @@ def test_clips_of_the_source_count_as_pretraining(tmp_path: Path, store: Store) 
     assert len(pretraining_clips(tuned.encoder(trained=False).origin, store)) == 0  # type: ignore[arg-type]
     warning = overlap_warning([tuned.encoder().origin], store, ["xsub"], allowed=False)
     assert warning is not None, "nothing else is left of a store that was seen whole"
-    assert "do not compare" in warning
+    assert "cannot be compared" in warning
     other = {**tuned.encoder().origin, "initialised": {**every.encoder().origin, "split": "xview"}}
     with pytest.raises(InputError, match="on split 'xview' and 'xsub'"):
         overlap_warning([other], store, ["xsub"], allowed=False)

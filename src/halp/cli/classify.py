@@ -213,7 +213,7 @@ def _show_fitted(model: Model, path: Path, json: bool) -> None:
         said += f"\n{clips} clips without labels: {used}"
     if not scores:
         said += (
-            "\naccuracy is not known: every class needs two recordings at least, so that one can be held out"
+            "\naccuracy is not known: every class needs at least two recordings, so that one can be held out"
         )
     show(
         {**facts, **model.assessment},

@@ -113,7 +113,7 @@ def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[st
 
     if given:
         names = ", ".join(f"--{name}" for name in given)
-        raise InputError(f"synthetic clips are made ready to use and take no {names}; omit it")
+        raise InputError(f"synthetic clips are ready to use and take no {names}; omit it")
     if not str(count).isdigit() or not 0 < int(str(count)) <= 999 * ONE_TAKE:
         raise InputError(
             f"synthetic takes a number of clips from 1 to {999 * ONE_TAKE} instead of a source, not '{count}'"

@@ -49,7 +49,7 @@ def run_demo(
     torch.set_num_threads(1)  # a core per run: the two train at once
     if clips < FEWEST:
         raise InputError(
-            f"the demonstration needs {FEWEST} clips at least, not {clips}: two per action and room to train"
+            f"the demonstration needs at least {FEWEST} clips, not {clips}: two per action and room to train"
         )
     halp = load_recipe("demo-halp", (*settings, f"seed={seed}"))
     # the baseline has no such term

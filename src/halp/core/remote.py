@@ -45,9 +45,7 @@ def fetched(path: str | os.PathLike[str], *, may_be_absent: bool = False) -> Pat
         return Path(url2pathname(url.removeprefix("file://")))
     home = cache_home()
     if home is None:
-        raise InputError(
-            f"'{url}' is read by way of the cache; set HALP_CACHE to a folder that can be written"
-        )
+        raise InputError(f"'{url}' is read through the cache; set HALP_CACHE to a folder that can be written")
     place = home / "remote" / hashlib.sha256(url.encode()).hexdigest()[:32]
     with locked(place.with_suffix(".lock"), f"the cache of '{url}'", wait=_PATIENCE):
         return _fetch(url, place, may_be_absent)

@@ -86,7 +86,7 @@ def default_split(store: Store, folds: int = 5) -> tuple[list[SplitRule], str]:
         rules,
         (
             f"store '{store.path}' has no splits and does not know all subjects: {number} stratified folds"
-            f" over {kind}, so that a person may be in the training and in the test part"
+            f" over {kind}, so that a person may be in both the training and the test part"
         ),
     )
 

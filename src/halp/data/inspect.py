@@ -73,7 +73,7 @@ def _missing(store: Store, missing: dict[str, float], empty: int) -> Pairs:
         yield problem, "halp prepare … --topology with a layout without it"
     if some and "interpolate-gaps" not in _done(store):
         worst = max(some, key=some.__getitem__)
-        problem = f"{len(some)} joints are missing now and then, {worst} in {some[worst]:.1%} of the bodies"
+        problem = f"{len(some)} joints are missing at times, {worst} in {some[worst]:.1%} of the bodies"
         yield problem, "halp prepare … --normalise … interpolate-gaps=10 (fills gaps up to 10 frames)"
     if empty:
         yield (
@@ -103,7 +103,7 @@ def _damaged(store: Store, sample: list[Frames]) -> Pairs:
         yield problem, "halp prepare … --normalise … remove-outliers interpolate-gaps"
     shaky = sum(_roughness(clip) > _JITTER for clip in sample if len(clip) >= 10)
     if shaky and 2 * shaky >= len(sample) and not _done(store) & {"smooth", "lowpass"}:
-        yield f"{shaky} {looked} tremble from frame to frame", "halp prepare … --normalise … smooth=7"
+        yield f"{shaky} {looked} jitter from frame to frame", "halp prepare … --normalise … smooth=7"
     if exchanged := sum(exchanged_persons(clip) > 0 for clip in sample):
         problem = f"persons change places in {exchanged} {looked}"
         yield problem, "halp prepare … --normalise track-persons … (first of the steps)"

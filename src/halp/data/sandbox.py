@@ -111,19 +111,19 @@ class _Process:
         try:
             given.write(json.dumps(request).encode() + b"\n" + data)
             given.flush()
-            head = json.loads(out.readline() or b'{"error": "the library broke down over it"}')
+            head = json.loads(out.readline() or b'{"error": "the library crashed on it"}')
             parts = [out.read(size) for size in head.get("sizes", ())]
             if [len(part) for part in parts] != head.get("sizes", []):
-                raise ValueError("the answer ends too early")
+                raise ValueError("the answer is incomplete")
             answer = {"value": _decoded(head["value"], parts)} if "value" in head else dict(head)
         except (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError):
-            answer = {"error": "the library broke down over it"}
+            answer = {"error": "the library crashed on it"}
             self.child.kill()
         finally:
             clock.cancel()
         if late.is_set() or self.child.poll() is not None:
             self.stop()
-        return {"error": f"reading it was not done after {patience:.0f} s"} if late.is_set() else answer
+        return {"error": f"reading it took more than {patience:.0f} s"} if late.is_set() else answer
 
     def stop(self) -> None:
         """End the child and wait for it."""

@@ -40,7 +40,7 @@ def main() -> None:
         except pickle.UnpicklingError as error:
             head, answer = {"refused": reason(error)}, Reply(0)
         except MemoryError:
-            head, answer = {"refused": "it asks for far more memory than its size explains"}, Reply(0)
+            head, answer = {"refused": "it needs far more memory than its size explains"}, Reply(0)
         except Exception as error:
             head, answer = {"error": reason(error)}, Reply(0)
         del data
@@ -80,7 +80,7 @@ class Reply:
     def pay(self, cost: int) -> None:
         self.budget -= cost
         if self.budget < 0:
-            raise pickle.UnpicklingError("its parts are shared so that it is endless to read")
+            raise pickle.UnpicklingError("it refers to its own parts without end")
 
     def bytes(self, data: Any) -> int:
         """The number of a part of the answer."""
@@ -159,9 +159,7 @@ class Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         known = KNOWN.get((module, name))
         if known is None:
-            raise pickle.UnpicklingError(
-                f"it wants to use '{module[:60]}.{name[:60]}', which is not plain data"
-            )
+            raise pickle.UnpicklingError(f"it refers to '{module[:60]}.{name[:60]}', which is not plain data")
         return known
 
     def persistent_load(self, identity: Any) -> Any:
@@ -258,7 +256,7 @@ def reconstruct(kind: object, shape: object, code: object) -> Array:
 def encode(text: object, encoding: object = "latin1") -> bytes:
     """Bytes as older protocols write them."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError("bytes are written in an unknown way")
+        raise pickle.UnpicklingError("bytes have an unknown encoding")
     return text.encode("latin1")
 
 
@@ -270,7 +268,7 @@ def refuse(*arguments: object) -> None:
 def nothing(*content: object) -> bytes:
     """Empty bytes, as older protocols write them."""
     if content:
-        raise pickle.UnpicklingError("bytes are written in an unknown way")
+        raise pickle.UnpicklingError("bytes have an unknown encoding")
     return b""
 
 
@@ -314,7 +312,7 @@ def matlab(request: dict[str, Any], data: bytes) -> Any:
     if matrix is None:
         raise ValueError(f"it has no array '{request['name']}'")
     if not isinstance(matrix, np.ndarray) or matrix.dtype.kind not in "fiu":
-        raise ValueError(f"array '{request['name']}' holds something else than real numbers")
+        raise ValueError(f"array '{request['name']}' does not hold real numbers")
     return matrix
 
 

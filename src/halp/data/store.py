@@ -224,7 +224,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     expected = (int(store.offsets[-1]), len(store.topology), store.topology.dimensions)
     if (frames.shape[0], *frames.shape[2:]) != expected:
         raise InputError(
-            f"store '{path}' is damaged: its index speaks of {expected[0]} frames with {expected[1]} joints, "
+            f"store '{path}' is damaged: its index states {expected[0]} frames with {expected[1]} joints, "
             f"frames.npy has shape {frames.shape}; prepare it again"
         )
     verify(path, store.hash, frames, store.lengths, store.names)

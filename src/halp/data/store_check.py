@@ -132,7 +132,7 @@ def map_frames(path: Path) -> np.memmap[Any, np.dtype[np.float32]]:
         raise damaged(path, "frames.npy", f"it holds {frames.dtype} in shape {str(frames.shape)[:80]}")
     size, expected = os.path.getsize(path / "frames.npy"), frames.offset + frames.nbytes
     if size != expected:
-        raise damaged(path, "frames.npy", f"it has {size} bytes, its header speaks of {expected}")
+        raise damaged(path, "frames.npy", f"it has {size} bytes, its header states {expected}")
     return frames
 
 

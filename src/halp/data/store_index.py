@@ -80,7 +80,7 @@ def write_index(folder: Path, columns: Mapping[str, list[Any]]) -> bytes:
         table = pyarrow.table({name: _typed(values) for name, values in columns.items()})
     except (UnicodeEncodeError, OverflowError, TypeError, pyarrow.ArrowException) as error:
         raise InputError(
-            f"the columns of a store hold whole numbers, numbers or texts; one holds something else ({error})"
+            f"the columns of a store hold whole numbers, numbers or texts; one does not ({error})"
         ) from error
     parquet.write_table(table, folder / INDEX, compression="zstd", write_page_checksum=True)
     return index_content({name: _array(table[name]) for name in table.column_names})
@@ -145,7 +145,7 @@ def _read_parquet(store: Path, frames: int | None) -> Columns:
             facts = opened.metadata
             size = sum(facts.row_group(group).total_byte_size for group in range(facts.num_row_groups))
             if frames is not None and (facts.num_rows > frames or size > _MOST_BYTES * (frames + 1)):
-                raise damaged(store, INDEX, f"it speaks of {facts.num_rows} clips in {frames} frames")
+                raise damaged(store, INDEX, f"it states {facts.num_rows} clips in {frames} frames")
             table = opened.read()
         table.validate(full=True)
         if len(set(table.column_names)) != table.num_columns:

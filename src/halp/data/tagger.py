@@ -67,7 +67,7 @@ class Tagger:
         rows = [note for source in self.sources for note in source.notes()]
         if self.missed and not self.found:
             raise InputError(
-                f"{where} fits no clip (the first clip is called '{self.missed[0]}'), nothing was written;"
+                f"{where} matches no clip (the first clip is called '{self.missed[0]}'), nothing was written;"
                 " use names or paths below the source" + (f": {rows[0]}" if rows else "")
             )
         if not self.missed:

@@ -71,7 +71,9 @@ class EventTags(Tags):
 
     def notes(self) -> list[str]:
         lost = [name for name in self.events if name not in self.used]
-        note = f"{len(lost)} of {len(self.events)} recordings of '{self.origin}' were not met, the first is "
+        note = (
+            f"{len(lost)} of {len(self.events)} recordings of '{self.origin}' were not found, the first is "
+        )
         return [f"{note}'{lost[0]}'"] if lost else []
 
 

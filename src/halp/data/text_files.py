@@ -123,10 +123,7 @@ def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str
         array = np.array(value, dtype=np.float64)
     except (ValueError, TypeError, OverflowError, RecursionError):
         raise problem(
-            path,
-            where,
-            "it holds something else than evenly nested lists of numbers",
-            "correct it or leave it out",
+            path, where, "it does not hold evenly nested lists of numbers", "correct it or leave it out"
         ) from None
     if array.ndim != len(shape) or any(want not in (None, size) for want, size in zip(shape, array.shape)):
         wanted = " x ".join("any" if size is None else str(size) for size in shape)

@@ -43,7 +43,7 @@ def read_topology(path: Path) -> Topology:
     text = read_text(path, MIB)
     if text.count('"') + text.count("'") > _MOST_QUOTES:
         raise InputError(
-            f"'{path}' names far more joints than the {_MOST_JOINTS} that a skeleton may have; shorten it"
+            f"'{path}' names more joints than the {_MOST_JOINTS} that a skeleton may have; shorten it"
         )
     try:
         data: dict[str, Any] = tomlkit.parse(text).unwrap()
@@ -59,7 +59,7 @@ def read_topology(path: Path) -> Topology:
 
     dimensions = data.get("dimensions", 3)
     if dimensions not in (2, 3):
-        raise InputError(f"'{path}': dimensions = {dimensions!r} is not possible; it is 2 or 3")
+        raise InputError(f"'{path}': dimensions = {dimensions!r} is not possible; give 2 or 3")
     pairs = data.get("bones", [])
     if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise InputError(f'\'{path}\': bones is a list of pairs [child, parent], such as [["head", "neck"]]')

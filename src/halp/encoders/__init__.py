@@ -111,7 +111,7 @@ def encoder_of(
     _, label = split_stream(stream)
     if label and label not in labelled:
         raise InputError(
-            f"stream '{stream}' wants encoder '{label}', which is not described; add a section"
+            f"stream '{stream}' needs encoder '{label}', which has no settings; add a section"
             f" [encoders.{label}] (there are: {', '.join(labelled) or 'none'})"
         )
     return labelled[label] if label else default

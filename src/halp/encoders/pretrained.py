@@ -292,7 +292,7 @@ def _refuse_deep(architecture: Mapping[str, Any], weights: Mapping[str, Tensor])
         if isinstance(value, dict):
             _refuse_deep(value, weights)
         elif name in REPEATED and type(value) is int and value > len(weights):
-            raise InputError(f"encoder.{name} = {value} cannot be, for there are {len(weights)} weights")
+            raise InputError(f"encoder.{name} = {value} is impossible with {len(weights)} weights")
 
 
 def build_architecture(architecture: Mapping[str, Any], topology: Topology, persons: int) -> Any:

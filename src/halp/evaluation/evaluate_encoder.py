@@ -291,5 +291,5 @@ def overlap_warning(
     where = f"split '{named[0]}'" if len(named) == 1 else f"{len(named)} splits"
     return (
         f"{shared} of the {tested} test clips of {where} were in the pre-training; the results are marked and"
-        " do not compare with those on clips that were not trained on"
+        " cannot be compared with those on clips that were not trained on"
     )

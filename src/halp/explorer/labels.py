@@ -345,7 +345,7 @@ class LabelBook:
         if not changes:
             self._table.write(self.now.events)
             return
-        title = f"taken over from {self.path.name}: {added} labels added, {removed} removed"
+        title = f"imported from {self.path.name}: {added} labels added, {removed} removed"
         act = self.ledger.write(TOPIC, title, changes)
         self._publish()
         self.news = act.revision, title

@@ -142,7 +142,7 @@ class FeatureCache:
         except (OSError, CannotLock) as error:
             reason = str(error)
         warnings.warn(
-            f"features cannot be kept in '{self.folder}' ({reason}); they are not cached", stacklevel=3
+            f"features cannot be cached in '{self.folder}' ({reason}); they are not cached", stacklevel=3
         )
         self.folder = None
         return _in_memory(blocks(), width, rest)
@@ -195,7 +195,7 @@ def open_entry(
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         if not again:
             warnings.warn(
-                f"kept features '{folder}' are damaged ({error}); they are recomputed", stacklevel=3
+                f"cached features '{folder}' are damaged ({error}); they are recomputed", stacklevel=3
             )
         return None
 

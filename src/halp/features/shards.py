@@ -178,7 +178,7 @@ def _writable(folder: Path) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         warnings.warn(
-            f"features cannot be kept in '{folder.parent}' ({error}); they are not cached", stacklevel=4
+            f"features cannot be cached in '{folder.parent}' ({error}); they are not cached", stacklevel=4
         )
         return False
     return True

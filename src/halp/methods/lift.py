@@ -57,7 +57,7 @@ class LiftMethod(Method):
         first = recipe.views.policy[0]
         if first.samples:
             raise InputError(
-                f"views.augmentations: '{first.name}' cuts another part than the body that is predicted;"
+                f"views.augmentations: '{first.name}' would cut other frames than those to predict;"
                 " leave it out"
             )
 

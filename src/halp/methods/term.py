@@ -149,8 +149,7 @@ def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) ->
     contrasts = sorted(contrast_terms(terms), key=lambda name: name != "infonce")
     if len(contrasts) > 1:
         raise InputError(
-            f"terms: '{contrasts[1]}' takes the place of InfoNCE; leave '{contrasts[0]}' out, or it would"
-            " count twice"
+            f"terms: '{contrasts[1]}' replaces InfoNCE; leave '{contrasts[0]}' out, or it would count twice"
         )
 
 
@@ -202,7 +201,7 @@ def require_streams(name: str, streams: Sequence[str], why: str) -> None:
     """Refuse a term that needs several streams if there is one."""
     if len(streams) < 2:
         raise InputError(
-            f"terms: '{name}' {why}, and streams = {list(streams)} is one alone; name at least two, for"
+            f"terms: '{name}' {why}, and streams = {list(streams)} is only one; name at least two, for"
             ' example streams = ["joint", "motion", "bone"]'
         )
 

@@ -168,7 +168,7 @@ def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
     if len(contrast) < len(runs):
         report.figure(
             line_chart(_curves(runs, loss="loss"), title="Loss", x_label="step", y_label="loss"),
-            "All terms together; losses of different methods do not compare.",
+            "All terms together; losses of different methods cannot be compared.",
         )
     if contrast:
         report.figure(

@@ -84,7 +84,7 @@ def _findings(report: Report, inspection: Inspection) -> None:
     report.section("What to look at")
     if not inspection.findings:
         report.text(
-            "Nothing stands out: no gaps, spikes, trembling, exchanged persons, unusual axes or units were"
+            "Nothing stands out: no gaps, spikes, jitter, exchanged persons, unusual axes or units were"
             " found."
         )
         return

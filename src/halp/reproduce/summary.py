@@ -131,7 +131,8 @@ class TableSummary:
         if self.scale == "tiny":
             words += "A tiny scale shows that everything runs; its values say nothing about the method. "
         return (
-            words + "Where ours were measured on other data than the paper's, the two columns do not compare."
+            words
+            + "Where ours were measured on other data than the paper's, the two columns cannot be compared."
         )
 
     def markdown(self) -> str:

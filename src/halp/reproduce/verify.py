@@ -65,7 +65,7 @@ class Verification:
         compared = [cell for cell in self.cells if cell.verdict != "does not compare"]
         if not compared:
             return (
-                f"{len(self.cells)} figures, none at the paper's scale: they do not compare with the"
+                f"{len(self.cells)} figures, none at the paper's scale: they cannot be compared with the"
                 " published ones"
             )
         counts = {

@@ -143,7 +143,7 @@ def transitions(
     """
     if len(labels) > MOST_LABELS:
         warnings.warn(
-            f"there are {len(labels):,} labels: what follows what is counted for at most {MOST_LABELS}",
+            f"there are {len(labels):,} labels: transitions are counted for at most {MOST_LABELS}",
             stacklevel=2,
         )
         return []

@@ -35,7 +35,7 @@ NO_INTERVAL = {
     "reference": "what the people of the reference have",
     "joints": "one visit, as the score is",
     "moments": "single windows",
-    "other_windows": "the same measure with half the window, to see what depends on it",
+    "other_windows": "the same measure with half the window, as a check",
 }
 
 
@@ -76,9 +76,7 @@ def make_reference(windows: PersonWindows) -> Reference:
     people = sorted(set(windows.persons))
     if len(people) < FEWEST:
         one = "1 person" if len(people) == 1 else f"{len(people)} people"
-        raise InputError(
-            f"the reference has {one}; {FEWEST} or more are needed to say what is usual among them"
-        )
+        raise InputError(f"the reference has {one}; at least {FEWEST} are needed to know what is usual")
     vectors = _unit(windows.vectors)
     person = np.array(windows.persons)
     distance = 1 - vectors @ vectors.T
@@ -160,9 +158,7 @@ def _nearest_mean(distance: Floats) -> Floats:
     """The mean of up to five smallest distances of every row."""
     count = min(NEAREST, int(np.isfinite(distance).sum(1).min()))
     if not count:
-        raise InputError(
-            "a window has nobody of the reference to be compared with; add people to the reference"
-        )
+        raise InputError("a window cannot be compared with anybody in the reference; add people to it")
     return np.partition(distance, count - 1, axis=1)[:, :count].mean(axis=1)
 
 

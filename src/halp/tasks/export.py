@@ -241,6 +241,6 @@ def _talking(repository: str) -> Iterator[Any]:
     except Exception as error:  # of the hub's library, and of whichever library it speaks HTTP with
         words = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"'{repository}' on {hub.endpoint}: {words[0][:200]}; check the name, the network and your rights"
+            f"'{repository}' on {hub.endpoint}: {words[0][:200]}; check the name, the network and your access rights"
             " (HF_TOKEN)"
         ) from error

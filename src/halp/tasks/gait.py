@@ -57,9 +57,9 @@ MEASURES = {
 NO_INTERVAL = {
     "strides": "counted; contacts within 0.2 s of the ends of a recording may be missed",
     "steps": "counted, as strides are",
-    "speed": "the way of the hips by its time: one walk has one",
+    "speed": "the distance of the hips over time: one value per walk",
     "*mean": "below two strides they have none",
-    "*std": "they describe how strides differ",
+    "*std": "they describe the spread of strides",
     "*asymmetry": "below five strides of a side they have none",
     "cadence": "below two strides it has none",
     "contacts": "single events: median error 10 ms with heels at 100 Hz, about two frames otherwise",
@@ -306,7 +306,7 @@ def _notes(
     notes = []
     if doubtful:
         what = "no strides are reported" if not strides else f"{doubtful} times this is not a stride"
-        notes.append(f"the feet come forward, but not in turns as in walking: {what}")
+        notes.append(f"the feet move forward, but do not alternate as in walking: {what}")
     if frame.slant > SLANTED:
         notes.append(
             f"the body leans {frame.slant:.0f}° from the vertical of the recording: is the camera tilted?"

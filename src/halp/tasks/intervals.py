@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 FEWEST_DRAWN = 5  # recordings or people; fewer cannot tell how they differ
-COUNTED = "one recording is counted completely and is a sample of nothing; see the summary over people"
+COUNTED = "one recording is counted completely, not sampled; see the summary over people"
 
 
 def mean_interval(values: npt.ArrayLike) -> list[float] | None:

@@ -129,9 +129,7 @@ def load_motifs(path: str | os.PathLike[str]) -> MotifModel:
     except FileNotFoundError:
         raise InputError(f"there is no file '{path}'; `halp motifs --save` writes one") from None
     except (OSError, ValueError, KeyError, EOFError, AttributeError) as error:
-        raise InputError(
-            f"'{path}' does not hold motifs, or not whole ones; find them again with --save"
-        ) from error
+        raise InputError(f"'{path}' is not a complete file of motifs; find them again with --save") from error
     return model
 
 

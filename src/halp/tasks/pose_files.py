@@ -72,9 +72,7 @@ def write_poses(people: Iterable[PoseTrack], folder: Path, file_format: str) -> 
         )
         path = folder / f"{name}.{file_format}"
         if path in paths:
-            raise InputError(
-                f"two recordings would be called '{path.name}'; write them to folders of their own"
-            )
+            raise InputError(f"two recordings would be called '{path.name}'; write them to separate folders")
         try:
             if file_format in ("nc", "nwb"):
                 (write_netcdf if file_format == "nc" else write_nwb)(path, poses)

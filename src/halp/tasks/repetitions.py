@@ -35,7 +35,7 @@ NO_INTERVAL = {
     "partial": "part of count_interval",
     "*_mean": "below two repetitions they have none",
     "cadence": "below two repetitions it has none",
-    "duration_cv": "it describes how repetitions differ",
+    "duration_cv": "it describes the spread of repetitions",
     "repetitions": "single repetitions; the means above have intervals",
 }
 

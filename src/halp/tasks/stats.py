@@ -30,14 +30,14 @@ from halp.tasks.within import compare_conditions, condition_values, conditions_o
 #: Why numbers have no interval, by their place in the answer.
 NO_INTERVAL = {
     **dict.fromkeys(("recordings", "observed", "bins"), COUNTED),
-    "summary.std": "it describes how people differ",
+    "summary.std": "it describes the spread of people",
     "transitions.count": "counted completely",
-    "transitions.expected": "what chance gives; p compares the count with it",
+    "transitions.expected": "the count expected by chance; p compares with it",
     "groups.labels.groups.median": "below six people it has none",
-    "groups.labels.groups.mean": "one person does not tell how people differ",
-    "groups.labels.groups.std": "it describes how people differ",
+    "groups.labels.groups.mean": "one person has no spread",
+    "groups.labels.groups.std": "it describes the spread of people",
     "groups.labels.std": "standard deviations of the mixed model; statsmodels gives no interval",
-    "groups.labels.covariates": "slopes that are taken out, not results",
+    "groups.labels.covariates": "slopes that are subtracted, not results",
 }
 
 
@@ -287,7 +287,7 @@ def _summary(values: Mapping[str, Mapping[str, float]], measure: str) -> list[di
     rows = []
     for label, persons in values.items():
         facts = described([value for value in persons.values() if math.isfinite(value)])
-        reason = None if facts["interval"] is not None else "one person does not tell how people differ"
+        reason = None if facts["interval"] is not None else "one person has no spread"
         rows.append({"label": label, "measure": measure, **facts, "interval_reason": reason})
     return rows
 

@@ -196,7 +196,7 @@ def _read(source: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except Exception as error:
         raise InputError(
             f"'{source}' cannot be loaded as tensors alone ({_reason(error)}); it is damaged, not a"
-            " checkpoint, or wants to run code"
+            " checkpoint, or contains code"
         ) from error
     state = saved.get("state_dict", saved) if isinstance(saved, dict) else None
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
@@ -214,7 +214,7 @@ def _read(source: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
                 f"'{source}' is damaged: {shown(name)} is empty, or larger than the numbers it holds"
             )
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise InputError(f"'{source}' is of no use: {shown(name)} holds numbers that are not finite")
+            raise InputError(f"'{source}' is unusable: {shown(name)} holds numbers that are not finite")
     return saved, tensors
 
 

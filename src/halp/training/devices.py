@@ -53,7 +53,7 @@ def join_group(fabric: Fabric, patience: float) -> None:
         store = rendezvous(distributed.TCPStore(*address, world, False, timeout), rank, world, patience)
     except RuntimeError as error:
         raise LostProcess(
-            f"process {rank} of {world} does not find the others within {patience:.0f} s"
+            f"process {rank} of {world} did not find the others within {patience:.0f} s"
             f" ({str(error).splitlines()[0]}); start the job again with --resume"
         ) from error
     backend = "nccl" if fabric.device.type == "cuda" else "gloo"

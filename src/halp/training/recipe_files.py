@@ -66,7 +66,7 @@ def _extended(name: str, folder: Path | None, layer: dict[str, Any], seen: tuple
         raise InputError(f"recipe '{name}': extends = {base!r} must be the name of a recipe")
     parent, home, below = find_recipe(base, folder)
     if parent in (*seen, name):
-        raise InputError(f"recipe '{name}' extends itself by way of '{Path(parent).stem}'")
+        raise InputError(f"recipe '{name}' extends itself through '{Path(parent).stem}'")
     return merge_layer(_extended(parent, home, below, (*seen, name)), layer, f"recipe '{name}'")
 
 

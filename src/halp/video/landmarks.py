@@ -81,7 +81,9 @@ def film_landmarks(path: Path, model: Path, persons: int, *, progress: bool = Tr
     if is_sealed(kept):
         return read_landmarks(kept)
     if kept.exists():
-        warnings.warn(f"kept landmarks of '{path}' are damaged ('{kept}'); they are recomputed", stacklevel=2)
+        warnings.warn(
+            f"cached landmarks of '{path}' are damaged ('{kept}'); they are recomputed", stacklevel=2
+        )
     folder = kept.with_suffix(".parts")
     parts: list[FilmLandmarks] = []
     while is_sealed(part := folder / f"{len(parts):05}.npz"):

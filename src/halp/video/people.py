@@ -143,7 +143,7 @@ def describe_people(people: Sequence[Person], reported: Sequence[Person]) -> str
         f"person {one.number} from {one.first:.1f} to {one.last:.1f} s ({one.share:.0%} of the frames)"
         for one in people
     )
-    which = "all of them are reported, each on his or her own"
+    which = "all of them are reported, each separately"
     if len(reported) < len(people):
         which = f"reported: person {', '.join(str(one.number) for one in reported)}"
     return f"{len(people)} people are seen: {seen}; {which}"

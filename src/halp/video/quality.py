@@ -11,7 +11,7 @@ from halp.data.cleaning import find_spikes
 from halp.data.clip import Frames
 from halp.skeleton import Topology
 
-FASTEST = 1000.0  # degrees per second that a limb turns by; what is faster is taken for a tracking error
+FASTEST = 1000.0  # degrees per second that a limb turns by; what is faster counts as a tracking error
 _LIMBS = ("elbow", "wrist", "knee", "ankle")
 _STEP = 1 / 30  # seconds that a turn is measured over
 

@@ -293,7 +293,7 @@ def describe_unknown(path: Path) -> str:
         )
     advice = (remedy for ending, remedy in _ADVICE.items() if ending in endings)
     remedy = _closer_look(files) or next(advice, _ANY_SKELETON)
-    return f"{subject} of no format that halp recognises; {remedy}"
+    return f"{subject} in no format that halp recognises; {remedy}"
 
 
 def _closer_look(files: Sequence[Path]) -> str:

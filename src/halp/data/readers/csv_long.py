@@ -202,7 +202,7 @@ def _plan(*files: Path) -> Plan:
         for column, count in counts.items():
             if count > _MOST[column]:
                 fault = f"{count} different values"
-                raise problem(path, f"column '{column}'", fault, f"no more than {_MOST[column]} make sense")
+                raise problem(path, f"column '{column}'", fault, f"at most {_MOST[column]} are possible")
         if not all(joint and joint.isprintable() for joint in joints):
             raise problem(path, "column 'joint'", "a joint has no usable name", "name or number every joint")
     check_unique_names((name for _, name in clips), files[0].parent if len(files) > 1 else files[0])

@@ -80,9 +80,7 @@ class MediaPipeReader(PeopleFileReader):
         if not sizes:
             raise problem(path, "", "there is no body in any of its frames", "leave it out")
         if len(sizes) > 1:
-            raise problem(
-                path, "", "some landmarks have z and some have none", "write all of them in one way"
-            )
+            raise problem(path, "", "some landmarks have z and some do not", "write all of them in one way")
         topology = MEDIAPIPE_33 if sizes == {4} else MEDIAPIPE_33_2D
         tracked, repairs = follow(self._persons(frames, path), self.persons, 33, topology.dimensions)
         return Poses(topology.joints, tracked, topology=topology, runs=runs, repairs=repairs)

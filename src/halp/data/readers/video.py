@@ -189,7 +189,7 @@ class VideoReader(PeopleFileReader):
             repairs += (
                 (
                     f"a limb seems to turn by {worst.speed:,.0f} degrees per second ({worst.joint} at"
-                    f" {moment:.2f} s): beyond {FASTEST:,.0f} it is taken for a tracking error"
+                    f" {moment:.2f} s): beyond {FASTEST:,.0f} it counts as a tracking error"
                 ),
             )
         return kept, repairs

@@ -30,7 +30,7 @@ def stats_page(result: Statistics, path: Path | None = None) -> Report:
     report, tiers, labels = Report("Events counted", result.origin), result.tiers, result.labels
     report.section(
         "Ethogram",
-        "Time in which nobody was there is grey and no part of the observed time that shares refer to.",
+        "Time without anybody is grey and not part of the observed time on which shares are based.",
     )
     rows = {_tier_name(tier): [*tier.absent, *tier.bouts] for tier in tiers[:ETHOGRAM]}
     end = max((tier.end for tier in tiers[:ETHOGRAM]), default=1.0)
@@ -285,7 +285,7 @@ def deviation_page(answer: Deviations, path: Path | None = None) -> Report:
     people = rows[0]["people"] if rows else 0
     report.section(
         "Visits",
-        f"How unusual a recording is beside {people} people of the reference: a percentile of 95 is further"
+        f"How unusual a recording is compared with {people} people of the reference: a percentile of 95 is further"
         f" away than 95 of 100 of them, each held out in turn. With {people} people it moves in steps of"
         f" {100 / max(people, 1):.1f}. This is a distance, not a diagnosis.",
     )
