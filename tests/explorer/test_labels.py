@@ -265,24 +265,6 @@ def test_names_that_look_like_formulas_survive_every_table(tmp_path: Path) -> No
     assert found.values == {"label": set(NAMES), "subject": set(NAMES)}
 
 
-def test_journals_and_groups_of_the_version_before_are_taken_over_once(tmp_path: Path) -> None:
-    path = tmp_path / "labels.csv"
-    lines = [
-        {"add": [["a", 0.0, 1.0, "walk", "", "human", None, {}]], "remove": [], "table": "0"},
-        {"add": [["b", 0.0, 1.0, "run", "", "human", None, {}]], "remove": [], "table": "1"},
-        {"undo": 0, "table": "2"},
-    ]
-    (tmp_path / "labels.csv.journal").write_text(
-        "".join(json.dumps(one) + "\n" for one in lines) + '{"add": [["half'
-    )
-    with LabelBook(path) as book:
-        assert labels(book) == {("b", 0.0, 1.0): "run"}
-        book.label([SPAN], "walk")
-    assert (tmp_path / "labels.csv.journal.imported").exists()
-    with LabelBook(path) as book:
-        assert len(book.now.events) == 2
-
-
 def test_a_table_is_held_by_one_process(tmp_path: Path) -> None:
     path = tmp_path / "labels.csv"
     with LabelBook(path), pytest.raises(InputError, match="the labels"):

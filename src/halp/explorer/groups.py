@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halp.core.errors import InputError
-from halp.core.files import read_json
 from halp.explorer.imports import import_sklearn
 from halp.explorer.label_facts import check_label
 from halp.explorer.labels import LabelBook
@@ -71,11 +70,9 @@ class GroupBook:
         """Restore the groups of a collection, or regroup it if it has changed."""
         self.collection = collection
         folder = collection.table.folder
-        of = collection.source.hash if folder is None else folder.name
-        self.topic = f"groups of {of}"
+        self.topic = f"groups of {collection.source.hash if folder is None else folder.name}"
         with self.book.lock:
             self.now = self._replayed()
-            self._take_over(of)
 
     def act(
         self,
@@ -123,21 +120,6 @@ class GroupBook:
             made = self._done(made, one)
         undo = acts[-1].revision if acts else None
         return replace(made, revision=self.book.ledger.revision, undo=undo)
-
-    def _take_over(self, of: str) -> None:
-        """Replay, once, the acts on groups in a file of an earlier version, which named them by index."""
-        path = self.book.path.with_name(f"{self.book.path.name}.groups")
-        try:
-            kept = read_json(path)
-            steps = kept["acts"] if kept["of"] == of and self.topic not in self.book.ledger.stacks else []
-            for one in steps:
-                ids = self.now.ids if self.now else ()
-                groups = [ids[place] for place in one.get("groups", ())]
-                self.act(one["action"], groups, name=one.get("name", ""), count=one.get("count"))
-            if kept["of"] == of:
-                path.rename(path.with_name(path.name + ".imported"))
-        except (InputError, OSError, LookupError, TypeError, ValueError):  # none, or not one of ours
-            return
 
     def _done(self, now: Grouping | None, step: Step) -> Grouping:
         """The groups after an act."""

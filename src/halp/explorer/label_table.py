@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 from halp.core.errors import InputError
 from halp.core.files import sha256
 from halp.data.spans import Event, Events
-from halp.explorer.earlier import earlier_events
 from halp.explorer.ledger import Ledger
 from halp.tasks.events.formats import read_events, write_csv_events
 
@@ -44,8 +42,6 @@ class LabelTable:
         if found == self._seen and not first:
             return False, None
         self._seen, self._unreadable = found, ""
-        if first and not self.ledger.revision and self._journal.exists():
-            return False, earlier_events(self.path, self._journal)
         ours, at = self.ledger.setting("exported", ("", 0))
         if found is None or sha256(self.path) == ours:
             return self.ledger.revision > (0 if found is None else at), None
@@ -57,11 +53,6 @@ class LabelTable:
             kept = f"'{self.path.name}' is left as it is, labels are kept in '{self.ledger.path.name}'"
             self._unreadable = f"{error}; {kept}"
             return False, None
-
-    @property
-    def _journal(self) -> Path:
-        """Where an earlier version kept changes."""
-        return self.path.with_name(self.path.name + ".journal")
 
     def remove_leftovers(self) -> None:
         """Remove what killed processes left; whoever calls holds the lock."""
@@ -77,8 +68,6 @@ class LabelTable:
             self._seen = _fingerprint(self.path)
             self.ledger.set("exported", (sha256(self.path), self.ledger.revision))
             self._unwritten = ""
-            with suppress(FileNotFoundError):
-                self._journal.rename(self._journal.with_name(self._journal.name + ".imported"))
         except (InputError, OSError) as error:
             self._unwritten = (
                 f"the table was not written ({error}); labels are kept in '{self.ledger.path.name}'"
