@@ -27,8 +27,7 @@ def split_command(store: Store) -> str:
 
 
 def training_clips(store: Store, split: str) -> tuple[Indices, str]:
-    """Indices of the clips to learn from, and a sentence if they are not those of the split that was asked
-    for.
+    """Indices of the clips to learn from, and a note if they are not those of the requested split.
 
     A store without any split is learned from whole; a store that has others is an error that lists them.
     """
@@ -92,8 +91,7 @@ def default_split(store: Store, folds: int = 5) -> tuple[list[SplitRule], str]:
 
 
 def evaluation_splits(store: Store, asked: Sequence[str], trained_on: str) -> tuple[Store, list[str], str]:
-    """The store, the names of the splits to evaluate with, and a sentence if they are not of the user's
-    choosing.
+    """The store, the names of the splits to evaluate with, and a note if the user did not choose them.
 
     Those that were asked for, else the one that was trained on; a store without splits is given those of
     `default_split`, in memory only, so that the files stay as they are.

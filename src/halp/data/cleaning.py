@@ -1,5 +1,4 @@
-"""Cleaning of recordings: gaps, spikes, jitter, exchanged persons, axes and units. `halp.data.normalise`
-names the steps.
+"""Cleaning of recordings: gaps, spikes, jitter, exchanged persons, axes and units.
 
 Each function takes frames `(T, P, V, C)` with zeros for what is missing, and keeps every frame in its place
 in time.
@@ -34,8 +33,7 @@ def seen_joints(frames: Frames) -> Mask:
 
 
 def interpolate_gaps(frames: Frames, limit: float = np.inf) -> Frames:
-    """Fill joints that are missing for at most `limit` frames on the straight line between where they were
-    seen.
+    """Fill joints missing for at most `limit` frames on the line between their neighbours in time.
 
     Only between a person's first and last frame; a joint that starts late or ends early stays where it is
     seen next.
@@ -93,8 +91,7 @@ def gap_counts(frames: Frames) -> tuple[int, int]:
 
 
 def _neighbours(seen: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where something was seen last and is seen next, over time `(T, …)`, and how many frames lie between the
-    two.
+    """Where something was last and will next be seen, `(T, …)`, and the number of frames between the two.
 
     At the ends there is one neighbour only, and the gap is as long as the way to it; of what is seen, the gap
     is -1 frames.
@@ -108,8 +105,7 @@ def _neighbours(seen: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64
 
 
 def _lines(frames: npt.NDArray[Any], seen: Mask) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Every joint on the straight line between where it was seen last and is seen next, and the frames
-    between the two.
+    """Joints on the line between where they were last and will next be seen, and the frames between.
 
     At the ends the joint stays with its one neighbour. What comes of a joint that is never seen has no
     meaning.
@@ -123,8 +119,7 @@ def _lines(frames: npt.NDArray[Any], seen: Mask) -> tuple[npt.NDArray[Any], npt.
 
 
 def find_spikes(frames: Frames, factor: float = 10.0) -> Mask:
-    """Joints `(T, P, V)` that jump away and back within three frames, by more than `factor` times their usual
-    step.
+    """Joints `(T, P, V)` that jump away and back within three frames by over `factor` times their usual step.
 
     The usual step is the third quartile of the joint's own speed, and at least a hundredth of the body's size
     per frame.

@@ -181,8 +181,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Inspection:
-    """Counts of a store. Shares are between 0 and 1; `splits` holds None for the parts where a rule finds no
-    clip.
+    """Counts of a store. Shares are between 0 and 1; in `splits`, None stands for a part without clips.
 
     `columns` counts the values of every column that is known for some clip, under `unknown` the clips without
     a value.

@@ -264,8 +264,7 @@ def picture_up(frames: Frames, topology: Topology) -> Frames:
 
 @step("picture")
 def picture(frames: Frames, topology: Topology) -> Frames:
-    """Every person with the middle of the hips (or of the shoulders, or of all joints) at the origin of every
-    frame.
+    """Every person with the middle of the hips (else shoulders, else all joints) at the origin.
 
     Coordinates are divided by twice their root mean square over the clip; gaps of a joint are filled on
     straight lines first, and a joint that is never seen stays missing (all zeros).
@@ -315,8 +314,7 @@ def centre_persons(frames: Frames, topology: Topology) -> Frames:
 
 @step("yaw-frames")
 def turn_each_frame(frames: Frames, topology: Topology) -> Frames:
-    """Turn every frame about the vertical (y) so that the first person's shoulder line points along x, seen
-    from above.
+    """Rotate every frame about the vertical (y) so that the first person's shoulder line points along x.
 
     A frame in which it cannot be seen is turned like the one before.
     """

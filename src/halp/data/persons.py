@@ -17,8 +17,7 @@ def present_first(frames: Frames) -> Frames:
 
 
 def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
-    """How much each person moves and extends: `(T, P, V, C)` → `(P,)`, the authors' measure for choosing
-    persons.
+    """How much each person moves and extends, `(T, P, V, C)` → `(P,)`: the authors' measure.
 
     The standard deviation over the joints of the frames where the person is there, summed over the
     coordinates.

@@ -17,8 +17,7 @@ def turned(frames: Frames, rotation: Vector) -> Frames:
 
 
 def rotation_between(source: Vector, target: Vector) -> Vector:
-    """The smallest rotation that turns the direction `source` onto `target`; identity if there is no
-    direction.
+    """The smallest rotation that turns direction `source` onto `target`; identity without a direction.
 
     >>> rotation_between(np.array([0.0, 2.0, 0.0]), np.array([0.0, 0.0, 1.0])).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]]

@@ -1,5 +1,4 @@
-"""Other people's HDF5, MATLAB and pickle files, opened in a process of their own with limits of memory and
-time.
+"""Untrusted HDF5, MATLAB and pickle files, opened in a separate process with limited memory and time.
 
 Libraries written in C trust their files more than one may trust a download, and a pickle is a program.
 Whatever happens to the process becomes one sentence here, and what comes out of it is plain data: containers,
@@ -38,8 +37,7 @@ _REFUSED = "it is not a pose file but could be an attack, do not open it otherwi
 
 
 def load_pickle(path: Path, data: bytes | None = None) -> Any:
-    """What a pickle file holds: containers, numbers, texts and NumPy arrays; anything else is refused before
-    it is built.
+    """Content of a pickle file: containers, numbers, texts and NumPy arrays; anything else is refused.
 
     With `data` it is these bytes, found inside the file, that are read. An array of objects comes as a list.
     """

@@ -1,5 +1,4 @@
-"""Events: who did what from when to when in which recording. One currency for segments, labels of people, and
-statistics.
+"""Events: who did what from when to when in which recording; used for segments, labels and statistics.
 
 Times are half-open, `start <= t < stop`, in seconds of the recording's own clock. The label `nobody` says
 that nobody was there, `absent` that this person of a video was not; an empty label says that somebody was
@@ -222,8 +221,7 @@ class Events(Sequence[Event]):
         return self
 
     def merged(self, gap: float = 0.0, shortest: float = 0.0) -> Events:
-        """Bouts: events of one tier and label that are up to `gap` seconds apart are one; then short ones are
-        left out.
+        """Bouts: events of one tier and label up to `gap` seconds apart are one; then short ones are dropped.
 
         Another label between two events keeps them apart; an empty label between them is swallowed.
         Recordings keep their
@@ -257,8 +255,7 @@ class Events(Sequence[Event]):
         return long.with_events(e for tier in long.tiers().values() for e in _without_covered(tier))
 
     def matched(self, recordings: Sequence[str]) -> tuple[Events, list[str], list[str]]:
-        """Events under the names of these recordings, and which names of events and which recordings have no
-        partner.
+        """Events under the names of these recordings, and names of events and recordings without a partner.
 
         The whole name decides, then its stem without folders and endings, then the stem in any case, each
         where unique.

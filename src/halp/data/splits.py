@@ -72,8 +72,7 @@ class SplitRule(ABC):
 
 @dataclass(frozen=True)
 class Split(SplitRule):
-    """Clips whose `column` (subject, camera, name, …) is in `train` are for training, those in `test` for
-    testing.
+    """Clips whose `column` (subject, camera, …) is in `train` are for training, in `test` for testing.
 
     An empty `test` means "all the others". Clips in neither are left out. With `column="name"` this is a pair
     of lists.

@@ -1,5 +1,4 @@
-"""Checks of what a store's files say before anything relies on it: each field has its type and fits the
-others.
+"""Checks of a store's files before anything relies on them: types of fields, and their consistency.
 
 A store may come from elsewhere or be damaged; whatever is wrong ends here, in one sentence that names the
 file and field.

@@ -1,5 +1,4 @@
-"""A data set of synthetic clips: subjects of different build and manner carry out actions before three
-cameras.
+"""A synthetic data set: subjects of different build and manner perform actions before three cameras.
 
 It stands in for recordings that may not be shipped. Everything follows from the seed: a clip is a function of
 (seed, class, subject, camera, repetition) alone, so that asking for more clips never changes the ones there

@@ -1,5 +1,4 @@
-"""The moving body of the synthetic clips: tracks of a few pose channels become the 25 joints of the Kinect-v2
-layout.
+"""The moving body of synthetic clips: pose channels become the 25 joints of the Kinect-v2 layout.
 
 The trunk goes by joint angles; arms and legs are two rigid bones whose elbow or knee bends to its natural
 side so that the wrist or ankle comes where the track puts it. Limbs keep their lengths and standing feet keep
@@ -195,8 +194,7 @@ def _rotations(angles: Array) -> Array:
 def _two_bones(
     root: Array, target: Array, upper: Array, lower: Array, pole: Array
 ) -> tuple[Array, Array, Array]:
-    """Middle and end joint of two bones `(T, P, 2, 3)` from `root` towards `target`, bent to the side of
-    `pole`.
+    """Middle and end joint of two bones `(T, P, 2, 3)` from `root` to `target`, bent towards `pole`.
 
     The third result is the unit direction square to the lower bone, away from the bend.
     """
@@ -220,8 +218,7 @@ Wave = tuple[str, int, float, float, float]
 
 @dataclass(frozen=True)
 class Part:
-    """What one person does: key poses `phase → pose` (channels that a pose leaves out are at rest) and
-    oscillations.
+    """What one person does: key poses `phase → pose` (other channels are at rest) and oscillations.
 
     A wave is (channel, axis, amplitude, cycles an action, phase), and the channel `beat` of the key poses
     fades it in.

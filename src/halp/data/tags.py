@@ -115,8 +115,7 @@ _NAMED = 3
 
 @dataclass
 class TableTags(Tags):
-    """Rows of a table by the name or path of a clip, with or without ending; a bare file name fits where it
-    is unique.
+    """Rows of a table by name or path of a clip, with or without extension; bare names if unique.
 
     `bare` counts how many recordings of the source have a bare name.
     """
@@ -201,8 +200,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def table_tags(path: Path, source: Path) -> TableTags | EventTags:
-    """Read a table with a column `name` or `path` and further ones such as `label`, `subject` or `camera`, or
-    one of events.
+    """Read a table with a column `name` or `path` and others such as `label` or `subject`, or one of events.
 
     `source` is the store, file or folder whose clips the rows are about; it tells which bare names are
     unique.

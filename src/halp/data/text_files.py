@@ -91,8 +91,7 @@ def are_whole(values: Iterable[str]) -> bool:
 
 
 def class_count(labels: Iterable[object], clips: int) -> int:
-    """How many classes the labels of `clips` clips speak of; labels that are too large to be class numbers do
-    not count.
+    """How many classes the labels of `clips` clips imply; labels too large for a class number do not count.
 
     >>> class_count([0, 4, "walk", 2_000_000_000], clips=4)
     5

@@ -1,5 +1,4 @@
-"""A topology of one's own from a small TOML file: joints, bones, and which joints are the centre and the
-axes.
+"""A custom topology from a small TOML file: joints, bones, centre and axes.
 
 ```toml
 name = "rat"

@@ -27,8 +27,7 @@ class Detection:
 def follow(
     detections: Sequence[Sequence[Detection]], persons: int, joints: int, dimensions: int
 ) -> tuple[Frames, tuple[str, ...]]:
-    """Join the detections of T frames to at most `persons` tracks `(T, P, V, C)`, the longest first, and say
-    what was left out.
+    """Join detections of T frames to at most `persons` tracks `(T, P, V, C)`, longest first; notes the rest.
 
     A tracker's own identity decides if there is one; otherwise people are tracked over the whole recording
     (`halp.data.tracks`).

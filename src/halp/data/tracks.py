@@ -39,8 +39,7 @@ _CROWD = (
 
 @dataclass(frozen=True)
 class Detections:
-    """People of all frames: times `(T,)` in seconds, the frame `(N,)` of each person in order, and joints
-    `(N, V, C)`.
+    """People of all frames: times `(T,)` in seconds, each person's frame `(N,)`, and joints `(N, V, C)`.
 
     Missing joints are zeros. `look` `(N, L)` are colour histograms of clothes, all zeros where unknown;
     `scene` `(T, S)` is every frame, much reduced; `scores` `(N,)` say how sure each detection is, 0 to 1.

@@ -59,8 +59,7 @@ def cut_windows(
 
 @dataclass(frozen=True)
 class WindowSettings(CheckedSettings):
-    """How recordings are cut: seconds of a window and between two starts, and the frame rate if a file states
-    none.
+    """How recordings are cut: seconds of a window and its stride, and fps if a file states none.
 
     `fps` replaces what a file says. Without `window` a recording stays whole.
     """

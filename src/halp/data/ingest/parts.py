@@ -1,5 +1,4 @@
-"""Parts of a `prepare`: what came of some items each, written beside the store by whichever process read
-them.
+"""Parts of a `prepare`: results of some items each, written by the process that read them.
 
 A finished part is the journal: the same command finds it. Parts belong to a key: the settings and every file
 that is read, with size and times of change. Another key finds nothing.

@@ -1,5 +1,4 @@
-"""Shards of a source of files: which recordings are read together, and keys made of the content of their own
-files.
+"""Shards of a source of files: which recordings are read together, and keys from their content.
 
 The SHA-256 of a file is kept beside its size, inode, modification and change time. A file is read again only
 where one of them differs, or where it was so young when it was last looked at that it could have changed

@@ -1,5 +1,4 @@
-"""Readers: one file per format, each turning pose files into clips; `halp prepare` finds them by name in a
-registry.
+"""Readers: one file per format, each turning pose files into clips; registered by name.
 
 A reader is split so that many processes can share the work: `items` lists cheaply what there is (names only),
 `read` turns one item into clips. A new format is one module in this folder that ends with
@@ -45,8 +44,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Info:
-    """What holds for a whole source. `persons` is the most that a clip has, `normalisation` what the format
-    asks for.
+    """Facts of a whole source. `persons` is the most in a clip, `normalisation` what the format requires.
 
     `applied` names the steps that the source has been through already; a store records both, `prepare`
     applies the second.
@@ -188,8 +186,7 @@ def reader_options(reader: Reader) -> dict[str, Option]:
 
 
 def with_options(reader: Reader, options: Mapping[str, Any]) -> Reader:
-    """The reader with some of its settings changed; a setting it does not have, or a value it cannot have, is
-    named.
+    """The reader with some settings changed; unknown settings and invalid values are named.
 
     Values may be text, as `--option name=value` gives them: `true`, `0.3`, `[1, 2]` or `a,b`.
     """

@@ -1,5 +1,4 @@
-"""Arrays of `.npz` files, read member by member within a budget, so that a small file cannot become a large
-memory.
+"""Arrays of `.npz` files, read member by member within a memory budget.
 
 Without a limit of the user's own, a file may expand to 100 times its size and 64 MiB more, and never beyond 4
 GiB;

@@ -92,8 +92,7 @@ def _needed(bones: Sequence[Bone], wanted: Sequence[int]) -> tuple[set[int], set
 
 
 def sample_places(frames: int, recorded: float, wanted: float) -> Floats:
-    """Where the frames of another rate lie among `frames` recorded ones; a `wanted` rate of 0 keeps every
-    frame.
+    """Where frames of another rate lie among `frames` recorded ones; `wanted` = 0 keeps every frame.
 
     >>> sample_places(9, 120.0, 30.0).tolist(), sample_places(3, 20.0, 30.0).round(2).tolist()
     ([0.0, 4.0, 8.0], [0.0, 0.67, 1.33, 2.0])
@@ -115,8 +114,7 @@ _CHANNELS = ("Xposition", "Yposition", "Zposition", "Xrotation", "Yrotation", "Z
 
 @dataclass
 class BvhReader(PoseFileReader):
-    """Positions in the units of the file times `scale`; end sites are joints, too (`head_end`). One person
-    per file.
+    """Positions in units of the file times `scale`; end sites are joints (`head_end`). One person per file.
 
     `fps` resamples every recording to that many frames per second (0: as recorded). `joints` keeps only
     those, by their names in halp's vocabulary. All files of a source need the joints of the first one, in any
@@ -165,8 +163,7 @@ class Recording:
     line: int
 
     def positions(self, wanted: Sequence[int], fps: float = 0.0) -> tuple[Floats, float]:
-        """Positions `(T, V, 3)` of the wanted joints, and frames per second: `fps`, or as recorded where that
-        is 0.
+        """Positions `(T, V, 3)` of the wanted joints, and frames per second: `fps`, or as recorded if 0.
 
         The rate is -1 where the frame time is not a usual number.
         """

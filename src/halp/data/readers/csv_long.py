@@ -51,8 +51,7 @@ class Plan:
 
 @dataclass
 class CsvLongReader:
-    """Any skeleton from a table. Joints go by name (any spelling) or by number; an empty cell is a missing
-    joint.
+    """Any skeleton from a table. Joints by name (any spelling) or number; empty cells are missing joints.
 
     `min_score` makes joints of lower score missing. Labels and subjects may be numbers or names.
     """

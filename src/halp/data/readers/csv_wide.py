@@ -1,5 +1,4 @@
-"""Tables with a row per frame: any skeleton (`csv-wide`), the 33 landmarks of MediaPipe, and classes that
-change from row to row.
+"""Tables with a row per frame: any skeleton (`csv-wide`), or MediaPipe's 33 landmarks with classes.
 
 Columns are such as `Hips_position_x` or `Pelvis x`, as Rokoko, Xsens and many tools export, or `left_hip_x`
 and `x23`; MediaPipe tables may also have a row per landmark. A column `class` or `label` cuts a file into

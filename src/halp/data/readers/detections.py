@@ -65,8 +65,7 @@ def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = Fa
 
 @dataclass
 class PictureReader(abc.ABC):
-    """Base of these formats: files that differ only in a frame number, which `pattern` takes out of their
-    names, are one clip.
+    """Base of these formats: files that differ only in a frame number (`pattern`) are one clip.
 
     `whole` is for formats of which a file may also be a clip by itself. At most `persons` are kept, those
     seen longest; joints with a score below `min_score` are missing.

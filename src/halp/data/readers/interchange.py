@@ -30,8 +30,7 @@ _KNOWN = {"joints", "offsets", "names", "class_names", "joint_names", "bones", "
 
 @dataclass
 class InterchangeReader:
-    """`joints` (sum T, P, V, C), `offsets`, `labels`, `subjects`, `views`, `names`, `class_names`,
-    `joint_names`, `bones`.
+    """`joints` (sum T, P, V, C), `offsets`, `labels`, `subjects`, `views`, `names`, `joint_names`, `bones`, …
 
     Joints of a known topology in another order are put into its order. Further whole numbers, one per clip,
     become columns.

@@ -1,5 +1,4 @@
-"""Small Kinect-v1 data sets in metres, one person with 20 joints: NW-UCLA, UTD-MHAD, MSR-Action3D and
-UTKinect-Action3D.
+"""Small Kinect-v1 data sets, in metres: NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect-Action3D.
 
 The names of the first three tell who does what: `a01_s02_e03…` is action 1, subject 2, repetition 3; they
 hold JSON, MATLAB matrices and text. UTKinect has `joints_s01_e01.txt` (a line per frame: number, then 20 ×
@@ -54,8 +53,7 @@ def named_files(root: Path, pattern: re.Pattern[str], example: str) -> list[Path
 
 @dataclass
 class NamedFileReader(abc.ABC):
-    """Base of these readers, which say how a file is called (`clip + ending`, by an example) and load its
-    frames.
+    """Base of these readers, which define the file names (`clip + ending`) and load the frames.
 
     `numbers` are what the numbers in a name mean, `classes` the names by the number of the action.
     """

@@ -1,5 +1,4 @@
-"""Markers of motion capture: C3D, read by a parser of our own that checks every size before it believes it,
-and OpenSim TRC.
+"""Markers of motion capture: C3D, read by our own parser that checks every size, and OpenSim TRC.
 
 C3D follows the published description of the format (c3d.org): a header block, a parameter section of groups
 and parameters, and frames of points (x, y, z, residual) followed by analogue samples, as int16 or float32.

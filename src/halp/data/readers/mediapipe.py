@@ -41,8 +41,7 @@ _SCORES = ("visibility", "presence", "score", "v")
 
 @dataclass
 class MediaPipeReader(PeopleFileReader):
-    """A list of frames, each with `pose_world_landmarks` or `pose_landmarks`, or a CSV with a row per frame
-    or landmark.
+    """A list of frames with `pose_world_landmarks` or `pose_landmarks`, or a CSV, by frame or landmark.
 
     3D landmarks are turned by half a circle about the depth axis, so that y points up and the left side has
     the smaller x, as in the Kinect sets. `aspect` (width / height) evens out image landmarks. A source

@@ -1,5 +1,4 @@
-"""Sets in `.npz` files: Human3.6M as VideoPose3D shares it, and AMASS-style body-model parameters with stored
-joints.
+"""Sets in `.npz` files: Human3.6M as VideoPose3D shares it, and AMASS with stored joints.
 
 Human3.6M (`data_3d_h36m.npz`, `data_2d_h36m_*.npz`) is a pickled dictionary {subject: {action: positions}};
 it is read by the loader that knows plain data only. From the `poses`, `trans`, `betas` of AMASS joints follow

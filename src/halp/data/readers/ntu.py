@@ -1,5 +1,4 @@
-"""NTU RGB+D 60 and 120: folders of raw `.skeleton` files or their `.npy` form; metadata comes from file
-names.
+"""NTU RGB+D 60 and 120: raw `.skeleton` files or their `.npy` form; metadata comes from file names.
 
 The `.npy` form is what the data set's own conversion script writes: a pickled dictionary with `skel_body0`,
 `skel_body1` …

@@ -47,8 +47,7 @@ LONGEST = 300  # frames of a clip that the authors' script keeps
 
 @dataclass
 class PkuReader:
-    """A folder with skeleton files `A01N01-L.txt` and label files of the same names in another folder below
-    it.
+    """A folder with skeleton files `A01N01-L.txt` and equally named label files in another folder below it.
 
     `cut = "published"`: frames as the label files count them, from 1 and with the last; recordings in no
     published list are left out. `cut = "script"`: as the authors' script does, rows start to end of an array

@@ -1,5 +1,4 @@
-"""Arrays of joints: FreeMoCap recordings, and plain `.npy`, JSON or JSON Lines files, of which the topology
-must be named.
+"""Arrays of joints: FreeMoCap, and plain `.npy`, JSON or JSON Lines files with a named topology.
 
 FreeMoCap writes `mediapipe_body_3d_xyz.npy` (or `.csv`) and its older names, in millimetres with z up.
 """
@@ -139,8 +138,7 @@ _KEYS = ("joints", "keypoints", "pose", "skeleton")
 
 @dataclass
 class ArrayReader(PoseFileReader):
-    """`(frames, joints, coordinates)` or `(frames, persons, joints, coordinates)`; one more number per joint
-    is a score.
+    """`(frames, [persons,] joints, coordinates)`; one more number per joint is a score.
 
     Numbers after x and y that are no scores, below 0 or above 1, are a third coordinate of the same joints.
     `topology` names the joint layout: one that halp knows, or a TOML file. Zeros and NaN are missing joints.

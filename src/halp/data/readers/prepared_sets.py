@@ -1,5 +1,4 @@
-"""Data sets as others prepared them: the trio of the HaLP / ISC / CMD authors, and PYSKL or MMAction2
-annotation pickles.
+"""Prepared data sets: the trio of the HaLP / ISC / CMD authors, and PYSKL or MMAction2 pickles.
 
 The trio is `*_data_joint.npy` (N, C, T, V, M), `*_label.pkl` and `*_num_frame.npy`, a part each; it is
 normalised already (filled, centred, rotated), and padding after the true length is cut off. A file of PYSKL

@@ -92,8 +92,7 @@ def only_file(path: Path, *suffixes: str, remedy: str = "name the one to prepare
 
 
 def find_layout(joints: Sequence[str], dimensions: int, name: str = "custom") -> tuple[Topology, list[int]]:
-    """The topology with these joints, in any spelling and order, and the index of each of its joints among
-    them.
+    """The topology with these joints, in any spelling and order, and each joint's index among them.
 
     A known one where it has just these joints, otherwise one made for them.
     """
@@ -145,8 +144,7 @@ CAMERA = np.diag([-1.0, -1.0, 1.0])
 
 @dataclass
 class Poses:
-    """What one file holds: frames `(T, P, V, C)` with NaN for missing joints, scores `(T, P, V)`, frames per
-    second.
+    """Content of a file: frames `(T, P, V, C)`, NaN if missing, scores `(T, P, V)`, frames per second.
 
     `runs` are class, first frame and the frame after the last, where a file names the class of every frame.
     """

@@ -1,5 +1,4 @@
-"""Key points tracked over a video: DeepLabCut (`.csv`, `.h5`), SLEAP (`.h5`, `.csv`) and the `movement`
-package (netCDF).
+"""Key points tracked over a video: DeepLabCut, SLEAP and the `movement` package (netCDF).
 
 DeepLabCut writes CSV files with three or four header lines or, by pandas, HDF5 tables; SLEAP exports analysis
 files with `tracks` and `node_names`, or `track, frame_idx, nose.x, …`; movement has `position` over time,
@@ -33,8 +32,7 @@ Columns = list[tuple[str, str, str]]
 
 
 class DeepLabCutReader(PeopleFileReader):
-    """One file per video; joints with a likelihood below `min_score` are missing, at most `persons`
-    individuals are kept.
+    """One file per video; joints with a likelihood below `min_score` are missing.
 
     Where a video has an `.h5` and a `.csv` file, which hold the same, the CSV file is read.
     """

@@ -220,8 +220,7 @@ def overlay_film(
 
 
 def even_times(times: npt.NDArray[np.float64], fps: float) -> npt.NDArray[np.int64]:
-    """For every moment k / fps the frame that is nearest in time; -1 where the nearest is more than half a
-    second away.
+    """The frame nearest to every moment k / fps; -1 if it is more than half a second away.
 
     >>> even_times(np.array([0.0, 0.1, 0.2, 0.5]), 10.0).tolist()
     [0, 1, 2, 2, 3, 3]
