@@ -1,5 +1,4 @@
-"""A better use of any encoder: the user's own clips without labels shape the classifier, the search and the
-groups.
+"""A better use of any encoder: the user's own unlabelled clips shape classifier, search and groups.
 
 `fit_metric` takes clips that are each other's nearest neighbours for two views of one movement, and shrinks
 the directions in which they differ most (`Invariance` of the encoders, in closed form, fitted to the user's
@@ -52,8 +51,7 @@ class Metric:
 
 
 def fit_metric(vectors: Vectors, groups: Groups | None = None, *, seed: int = 0) -> Metric:
-    """The metric of clips `(N, F)` without labels; clips of one group (a recording) are not neighbours of
-    each other.
+    """The metric of unlabelled clips `(N, F)`; clips of one group (a recording) are not neighbours.
 
     Of many clips a sample is taken. With fewer pairs of mutual neighbours than twice the directions, fewer
     directions are shrunk.
@@ -191,8 +189,7 @@ class Neighbourhood:
         return self._solvers[shrunk]
 
     def weights(self, method: str, rows: Labels, labels: Labels, classes: int) -> Floats:
-        """Dual weights `(N, C)` of the classifier from labelled rows: its scores of all clips are `cosines @
-        weights`.
+        """Dual weights `(N, C)` of the classifier from labelled rows: scores are `cosines @ weights`.
 
         Ridge on the labelled clips and, where labels are spread, ridge on all clips with soft labels, each in
         units of the spread of its scores.

@@ -113,8 +113,7 @@ def compare_accounts(
     gap: float = 0.0,
     shortest: float = 0.0,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Cohen's kappa, bout F1, boundary error, confusion and ICC of durations; and sentences about what has no
-    partner.
+    """Cohen's kappa, bout F1, boundary error, confusion, ICC of durations; notes on missing partners.
 
     Parameters
     ----------

@@ -200,8 +200,7 @@ def angles(
 
 
 def angle_rows(poses: PoseTrack) -> list[dict[str, Any]]:
-    """A row per angle: smallest, largest, range, mean, fastest change; and how much the left side moves more
-    than the right.
+    """A row per angle: smallest, largest, range, mean, fastest change, and asymmetry of the sides.
 
     `asymmetry` is 200 · (left − right) / (left + right) of the ranges, in per cent: 0 is alike, positive is
     more on the left.
@@ -246,8 +245,7 @@ HEADINGS = {
 
 
 def angle_series(poses: PoseTrack, more: Mapping[str, Floats] | None = None) -> list[dict[str, Any]]:
-    """A row per frame: `time_s`, every angle as `…_deg`, and every angular velocity as `…_deg_per_s`; None
-    where missing.
+    """A row per frame: `time_s`, angles as `…_deg`, velocities as `…_deg_per_s`; None if missing.
 
     `more` has further angles by name, such as clinical ones.
     """

@@ -55,8 +55,7 @@ def assess(
     progress: bool = True,
     neighbourhood: Neighbourhood | None = None,
 ) -> dict[str, Any]:
-    """Cross-validate the encoder's vectors and the raw coordinates of the same clips, both chosen and tuned
-    the same way.
+    """Cross-validate the encoder's vectors and the raw coordinates of the same clips in the same way.
 
     Raw coordinates share a unit and have one scale. The encoder's vectors may have a `neighbourhood`;
     held-out clips are then among those without labels, as clips that will be classified are.
@@ -129,8 +128,7 @@ def learning_curve(
     one_scale: bool = False,
     neighbourhood: Neighbourhood | None = None,
 ) -> dict[int, float]:
-    """Accuracy of a kind of classifier against labelled recordings per class: 1, 2, 4, …; mean over folds and
-    draws.
+    """Accuracy against labelled recordings per class, 1, 2, 4, …; mean over folds and draws.
 
     In every fold the vectors are standardised by the training part: held-out clips shape nothing.
     """

@@ -18,8 +18,7 @@ SLANTED = (
 
 @dataclass(frozen=True)
 class BodyFrame:
-    """Unit vectors `(T, C)`: `up`, `forward` (where the body faces) and `right` (its own right; zero in two
-    dimensions).
+    """Unit vectors `(T, C)`: `up`, `forward` (where the body faces), `right` (its own; 0 in 2D).
 
     `slant` is the angle in degrees between the mean direction from ankles to shoulders and `up`: where it is
     large, the camera is tilted or the person lies, and what refers to the vertical is in doubt.

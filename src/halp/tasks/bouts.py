@@ -109,8 +109,7 @@ def covered(spans: Sequence[tuple[float, float]], times: npt.ArrayLike) -> Float
 def measures(
     durations: Sequence[float], starts: Sequence[float], observed: float, begin: float = 0.0
 ) -> dict[str, Any]:
-    """Count, total, mean, median, latency, share of the observed time, and rate per minute; None where
-    undefined.
+    """Count, total, mean, median, latency, share of observed time, rate per minute; None if undefined.
 
     >>> measures([2.0, 4.0], [1.0, 6.0], observed=12.0)["share"]
     0.5

@@ -108,8 +108,7 @@ def fit_classifier(
     one_scale: bool = False,
     neighbourhood: Neighbourhood | None = None,
 ) -> Classifier:
-    """Fit on labelled vectors `(N, F)`; vectors of one group (recording or person) stay on one side of every
-    fold.
+    """Fit on labelled vectors `(N, F)`; a group (recording or person) stays on one side of every fold.
 
     `one_scale`: the columns share a unit, as raw coordinates do. A `neighbourhood` of these vectors, in their
     order, and of others without labels lets the kinds `auto` and `adapted` use them.
@@ -225,8 +224,7 @@ def _balanced(scores: Floats, labels: Labels, classes: int) -> float:
 
 
 def folds(labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0, most: int = FOLDS) -> Folds:
-    """Training and test rows of up to `most` folds, stratified by class, groups kept together; empty if that
-    is impossible.
+    """Training and test rows of up to `most` stratified folds with whole groups; empty if impossible.
 
     A class needs two groups at least: with one, the fold that tests it could not have learned it.
     """
@@ -264,8 +262,7 @@ class Suggestion:
 
 
 def suggest(classifier: Classifier, vectors: Vectors, count: int) -> list[Suggestion]:
-    """Greedily `count` rows of the largest uncertainty × distance; each choice counts as labelled for the
-    next.
+    """Greedily `count` rows of the largest uncertainty × distance; chosen ones count as labelled.
 
     Uncertainty is the entropy of the probabilities over its largest value; what is unlike everything has its
     distance.

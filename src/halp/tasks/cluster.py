@@ -40,8 +40,7 @@ NO_INTERVAL = {
 
 @dataclass(frozen=True)
 class Clusters:
-    """For every vector its group (the largest is 0), for every group the row of a typical clip; silhouette −1
-    … 1.
+    """Each vector's group (0 is the largest), a typical row per group, and the silhouette (−1 … 1).
 
     `silhouettes` holds what each number of groups that was tried had; none were tried where the number was
     given.
@@ -58,8 +57,7 @@ class Clusters:
 
     @property
     def suggested(self) -> int | None:
-        """The largest number of groups that are nearly as far apart as the best: at least 80 % of its
-        silhouette.
+        """The largest number of groups with at least 80 % of the best silhouette.
 
         Groups that are furthest apart are often few and coarse, such as locomotion and everything else.
         """
@@ -192,8 +190,7 @@ def cluster(
 
 
 def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:
-    """Group vectors `(N, F)`, their mean taken out; without `groups` the number of the largest silhouette is
-    taken.
+    """Group centred vectors `(N, F)`; without `groups`, into the number with the largest silhouette.
 
     Groups of more than 20,000 vectors are fitted to a sample of this many; the others go to the nearest
     centre, block by block.
@@ -254,8 +251,7 @@ def _nearest(rows: npt.NDArray[np.float32], centres: npt.NDArray[np.float32]) ->
 
 
 def silhouette(rows: npt.NDArray[np.float32], group: npt.NDArray[np.int64], *, seed: int = 0) -> float:
-    """Mean of (b − a) / max(a, b): a is the mean cosine distance to the own group, b to the nearest other
-    one.
+    """Mean of (b − a) / max(a, b), with mean cosine distances a to the own group, b to the nearest other.
 
     Of many rows a sample is taken. 0 for one group, and for a row that is alone in its own.
     """

@@ -33,8 +33,7 @@ STEPS = ((1, 1), (1, 2), (2, 1), (1, 3), (3, 1))
 
 
 def align(cost: npt.NDArray[np.floating]) -> tuple[Ints, float]:
-    """The cheapest path through a cost matrix `(N, M)`: pairs `(L, 2)` and its mean cost per moment of the
-    shorter side.
+    """The cheapest path through costs `(N, M)`: pairs `(L, 2)`, and mean cost per step of the shorter side.
 
     Every moment of the shorter side is matched; the path may begin and end anywhere on the longer one. The
     slope is between 1/3 and 3. Of equal paths the one that is straighter, and then earlier, is taken.
@@ -50,8 +49,7 @@ def align(cost: npt.NDArray[np.floating]) -> tuple[Ints, float]:
 
 
 def accumulate(cost: Floats) -> tuple[Floats, npt.NDArray[np.int8]]:
-    """Cheapest cost `(N, M)` of a path that ends in each entry, and the step `(N, M)` that it ends with, row
-    by row.
+    """Cheapest cost `(N, M)` of a path to each entry, and its last step `(N, M)`, row by row.
 
     A row counts once, whatever the step: where it is matched with several columns, by their mean.
     """
@@ -103,8 +101,7 @@ _SHORTEST = 3
 
 @dataclass(frozen=True)
 class Comparison:
-    """An alignment `(L, 2)` of frames, the cosine distance of each pair, and the distance of every joint `(L,
-    V)`.
+    """An alignment `(L, 2)` of frames, cosine distances, and distances of joints `(L, V)`.
 
     Distances of joints are in mean bone lengths of the person, NaN if one of the two is missing.
     """
@@ -178,8 +175,7 @@ def compare(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Comparison:
-    """Align two recordings and show where they differ; the shorter one is matched as a whole to part of the
-    longer one.
+    """Align two recordings and show where they differ; all of the shorter one to part of the longer one.
 
     Parameters
     ----------

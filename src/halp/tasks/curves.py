@@ -1,5 +1,4 @@
-"""Curves over a normalised cycle, 0 to 100 %: mean and band of an angle, and where two groups, conditions or
-sides differ.
+"""Curves over a normalised cycle (0 to 100 %): mean and band of an angle, and tests of differences.
 
 A cycle goes from the start of one repetition or stride to the start of the next. The unit is the person:
 cycles of a person are averaged first. Differences are tested by permutation of people with clusters in time
@@ -90,8 +89,7 @@ def curves(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Curves:
-    """Mean curve of an angle over a normalised cycle with its 95 % band, compared between groups, conditions
-    or sides.
+    """Mean curve of an angle over a normalised cycle with its 95 % band; compares groups or sides.
 
     Parameters
     ----------

@@ -1,5 +1,4 @@
-"""Deviation: how far a person's movement is from that of a reference group, as a percentile calibrated on
-held-out people.
+"""Deviation of a person's movement from a reference group, calibrated on held-out people.
 
 A window is as far as its nearest windows of the reference are, on average; a person, as the windows are on
 average. Every person of the reference is measured in the same way against the others, which gives the
@@ -88,8 +87,7 @@ def make_reference(windows: PersonWindows) -> Reference:
 
 
 def deviation(reference: Reference, tested: PersonWindows) -> list[dict[str, Any]]:
-    """A row per recording in the order it comes: score, percentile, whether it is unlike the whole reference,
-    the spread of the reference, the joints that differ most and the moments.
+    """A row per recording: score, percentile, spread of the reference, most deviating joints and moments.
 
     For a fair comparison with each person of the reference, that person is left out for the tested one as
     well.

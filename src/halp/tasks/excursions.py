@@ -113,8 +113,7 @@ def resampled(values: Floats, count: int) -> Floats:
 
 
 def spectral_arc_length(speed: npt.ArrayLike, fps: float) -> float | None:
-    """Smoothness of a speed profile: minus the arc length of its normalised spectrum up to 10 Hz; nearer to 0
-    is smoother.
+    """Smoothness of a speed profile: minus the arc length of its normalised spectrum up to 10 Hz.
 
     After the definition of Balasubramanian and others (2012): the spectrum is cut where it stays below 5 %.
     """

@@ -67,8 +67,7 @@ def motifs(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Motifs:
-    """Find movements that come again, with their durations and without labels, and apply them to new
-    recordings.
+    """Find recurring movements, with durations and without labels, and apply them to new recordings.
 
     A hidden Markov model on vectors of windows (1 second every quarter of a second unless told otherwise).
 

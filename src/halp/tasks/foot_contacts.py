@@ -85,8 +85,7 @@ def foremost(ways: Mapping[str, Floats], leg: float, fps: float) -> dict[str, np
 
 
 def impacts(poses: PoseTrack, joints: Floats, frame: BodyFrame, side: str, ahead: np.ndarray) -> np.ndarray:
-    """Frames in which a heel that was furthest in front a moment ago stops falling; `ahead` where that is
-    not to be seen.
+    """Frames in which a heel, just furthest in front, stops falling; `ahead` if that cannot be seen.
 
     The leg swings back before it lands, so that the foremost place alone is about 50 ms early.
     """

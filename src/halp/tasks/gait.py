@@ -1,5 +1,4 @@
-"""Gait: foot contacts, strides and steps of one person who walks, with times, lengths, symmetry and double
-support.
+"""Gait: foot contacts, strides and steps of a person who walks: times, lengths, symmetry, double support.
 
 A foot touches the ground where it is furthest in front of the hips, and leaves it where it is furthest behind
 them (the coordinate-based events of Zeni and others, 2008). Where heels are seen in space at 50 frames per
@@ -188,8 +187,7 @@ class Gaits(Sequence[Gait]):
 
 
 def gait(source: AnySource, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> Gaits:
-    """Strides and steps of people who walk: times, lengths, cadence, symmetry and double support, with
-    intervals.
+    """Strides and steps of people who walk: times, lengths, cadence, symmetry and double support.
 
     Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind
     them. Hips and both feet must be seen. Lengths have the unit of the recording.

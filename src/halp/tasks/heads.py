@@ -1,5 +1,4 @@
-"""Classifiers for few labels on top of frozen vectors: linear, nearest neighbours, class prototypes, and
-adapted ones.
+"""Classifiers for few labels on frozen vectors: linear, nearest neighbours, prototypes, adapted.
 
 All give logits `(N, C)`; what follows (temperature, "none of these") does not depend on which one it is.
 `adapted` is fitted by
@@ -61,8 +60,7 @@ def candidates(kind: str) -> tuple[Candidate, ...]:
 
 @dataclass(frozen=True)
 class Head:
-    """A fitted classifier. `bank` holds the labelled vectors as `directions` gives them, `(N, F)`, with
-    `labels` `(N,)`.
+    """A fitted classifier. `bank`: labelled vectors `(N, F)` as `directions` gives them; `labels` `(N,)`.
 
     Of standardised vectors `left` `(r,)` remains along the `axes` `(F, r)`; r = 0 leaves them as they are.
     """
@@ -169,8 +167,7 @@ def fit_head(
 
 
 def column_scale(vectors: Vectors, one_scale: bool = False) -> Vectors:
-    """Standard deviations; a coordinate that hardly varies would be blown up and is left in the units of the
-    others.
+    """Standard deviations; coordinates that hardly vary would be blown up, and keep the others' units.
 
     With `one_scale` all columns have the same: the root of their mean variance.
     """
@@ -194,8 +191,7 @@ def project_to_row_span(
 
 
 class LogisticPath:
-    """Multinomial regression with an L2 penalty 1 / strength on rows over √F, classes alike, for one strength
-    after the other.
+    """Multinomial regression with an L2 penalty 1 / strength on rows over √F, for a series of strengths.
 
     The optimum lies in the span of the rows, so it is found in as many coordinates as there are rows where
     these are fewer; each strength starts from the optimum of the one before.

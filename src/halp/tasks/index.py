@@ -1,5 +1,4 @@
-"""Nearest vectors: exact by blockwise products, or by an approximate index whose recall is measured on the vectors
-themselves.
+"""Nearest vectors: exact, or by an approximate index with measured recall.
 
 The index (faiss, inverted lists of 6-bit vectors) proposes candidates, which are compared exactly. It consists of
 segments that share their lists: new shards make a new segment, which takes over smaller ones; what was removed is

@@ -47,8 +47,7 @@ def described(values: npt.ArrayLike) -> dict[str, Any]:
 def bootstrap_interval(
     values: Floats, statistic: Callable[[Floats], Floats], *, resamples: int = 2000, seed: int = 0
 ) -> list[float] | None:
-    """Percentile interval of a statistic of rows `(n, …)`, drawn with replacement; `statistic` takes `(R, n,
-    …)`.
+    """Percentile interval of a statistic of rows `(n, …)`, resampled; `statistic` takes `(R, n, …)`.
 
     With fewer than ten rows it is too narrow; with one row there is none.
     """
@@ -112,8 +111,7 @@ def share_interval(count: int, total: int) -> list[float] | None:
 
 
 def median_interval(values: npt.ArrayLike) -> list[float] | None:
-    """The interval of a median by order statistics, at least 95 % for any distribution; None below six
-    values.
+    """Interval of a median by order statistics, at least 95 % for any distribution; None below six values.
 
     >>> median_interval([1, 2, 3, 4, 5, 6])
     [1.0, 6.0]

@@ -1,5 +1,4 @@
-"""The MODEL of `halp classify`: a folder with the classifier and the package of its encoder, so that it needs
-nothing else.
+"""The MODEL of `halp classify`: a self-contained folder with the classifier and its encoder.
 
 `config.json` says what it is, `model.safetensors` holds the classifier, `encoder/` is an encoder package.
 """

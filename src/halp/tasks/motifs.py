@@ -258,8 +258,7 @@ def stability(
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, float | None]:
-    """Adjusted Rand index (1: the same motifs, 0: chance) of models of other seeds, and of models of two
-    halves.
+    """Adjusted Rand index (1: same motifs, 0: chance) of models of other seeds and of two halves.
 
     Halves are every other recording, or the first and second half of time if there is one; both models are
     applied to all.

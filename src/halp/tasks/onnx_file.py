@@ -1,5 +1,4 @@
-"""One ONNX file that answers: raw key points in; class probabilities and rejection out, or compact features
-of a bare encoder.
+"""A self-contained ONNX file: raw key points in; class probabilities and rejection, or features, out.
 
 Preparation, encoder and classifier lie in one graph, for any number of clips, frames and persons. A file is
 checked against the library on recordings with gaps, absent and too many persons before it is kept.

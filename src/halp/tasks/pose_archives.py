@@ -22,8 +22,7 @@ _AXES = ("x", "y", "z")
 
 
 def write_bids(people: Iterable[PoseTrack], folder: Path) -> list[Path]:
-    """A data set of Motion-BIDS: positions of joints by participant, task (the recording) and run; NaN is
-    n/a.
+    """A Motion-BIDS data set: joint positions by participant, task (the recording) and run; NaN is n/a.
 
     A participant is the subject of a recording, or the recording where subjects are not known. `scans.tsv`
     has the names of recordings as they were, since labels of BIDS are letters and digits only.
@@ -114,8 +113,7 @@ def _sidecar(poses: PoseTrack, task: str) -> dict[str, Any]:
 
 
 def write_nwb(path: Path, poses: PoseTrack) -> None:
-    """An NWB file with a skeleton and a series of positions per joint (ndx-pose); a missing joint is NaN,
-    confidence 0.
+    """An NWB file with a skeleton and positions per joint (ndx-pose); missing: NaN, confidence 0.
 
     The time of day of a recording is not known to halp and stands as 1970.
     """

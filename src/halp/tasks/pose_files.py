@@ -31,8 +31,7 @@ def poses(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> list[Path]:
-    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or
-    Motion-BIDS.
+    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF, NWB or Motion-BIDS.
 
     A file per person; Motion-BIDS is one data set with a folder per participant.
 
@@ -119,8 +118,7 @@ def write_netcdf(path: Path, poses: PoseTrack) -> None:
 
 
 def bvh(poses: PoseTrack) -> str:
-    """A skeleton with rotations as text. Bones have their median length; rotations turn them from the first
-    pose.
+    """A skeleton with rotations as text. Bones have median lengths and rotate from the first pose.
 
     A bone alone at a joint is turned by the smallest rotation, several by the best common one. Gaps are
     filled.

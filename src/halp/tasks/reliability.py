@@ -33,8 +33,7 @@ def kappas(tables: Floats) -> Floats:
 
 
 def icc(values: npt.ArrayLike) -> float | None:
-    """Intraclass correlation ICC(2,1) of `(targets, raters)`: absolute agreement of single raters; None where
-    undefined.
+    """Intraclass correlation ICC(2,1) of `(targets, raters)`: absolute agreement; None if undefined.
 
     Two-way random effects after Shrout and Fleiss (1979).
     """

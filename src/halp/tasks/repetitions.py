@@ -157,8 +157,7 @@ def repetitions(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> RepetitionCounts:
-    """Count and cut the repetitions of an exercise: duration, range of motion, smoothness, difference from a
-    reference.
+    """Count and cut the repetitions of an exercise: duration, range, smoothness, difference.
 
     Pauses, unequal tempo and a partial first or last repetition are allowed; partial ones are listed and not
     counted.

@@ -50,8 +50,7 @@ def segment(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Timeline:
-    """Segments of every recording of a source: classes of a model (with its own encoder), or groups if there
-    is none.
+    """Segments of every recording of a source: classes of a model, or groups without one.
 
     Parameters
     ----------

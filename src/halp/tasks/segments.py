@@ -38,8 +38,7 @@ def predicted(
     rejected: bool | None = None,
     **more: Any,
 ) -> Event:
-    """The event of a prediction: `best` is the most probable class, None if nobody, or not this person, is
-    seen.
+    """The event of a prediction; `best` is the most probable class, None if the person is not seen.
 
     The label is empty if the class is rejected as unlike everything labelled; `rejected` is None if the model
     cannot reject.
@@ -52,8 +51,7 @@ def predicted(
 
 
 def prediction_json(event: Event) -> dict[str, Any]:
-    """A prediction as plain data: the words of events, and beside them name, end, probability, best and
-    rejected.
+    """A prediction as plain data: fields of events plus name, end, probability, best and rejected.
 
     `label` is null where the class is rejected, and where nobody is seen; `state` says so there. Times are
     rounded to a millisecond.

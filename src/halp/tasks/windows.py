@@ -27,8 +27,7 @@ def usual_cutting(events: Events, asked: WindowSettings) -> WindowSettings:
 
 
 def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
-    """The windows of a source of which more than half lies in one event, with its label, and what does not
-    match.
+    """Windows of a source that lie mostly in one event, with its label; notes on what does not match.
 
     Where every labelled event names a subject, subjects keep people apart in cross-validation.
     """

@@ -1,5 +1,4 @@
-"""Conditions compared within people: the same people before and after, with and without a device, or over
-visits.
+"""Conditions compared within people: before and after, with and without a device, over visits.
 
 The unit is the person: recordings of a person in a condition count together. Two conditions are compared by
 flipping the signs of the differences of people, more by permuting conditions within people; `mixed` fits a
