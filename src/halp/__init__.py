@@ -1,5 +1,4 @@
-"""Learn human actions from skeletons without labels: hallucinated latent positives and the systems around
-them.
+"""Learn human actions from skeletons without labels: hallucinated positives (HaLP) and related systems.
 
 The public names below are loaded when they are first used, so that `halp --help` does not wait for torch.
 """

@@ -1,5 +1,4 @@
-"""Where shards of work run: this process, a pool of processes, a Dask cluster, or any
-`concurrent.futures.Executor`.
+"""Where shards run: this process, a pool, a Dask cluster, or any `concurrent.futures.Executor`.
 
 A shard is an idempotent task that leaves its result on disk. `run_shards` submits shards, submits them again
 when a worker dies, reports what still fails and finishes the rest. What is computed never depends on where.
@@ -123,8 +122,7 @@ def run_shards(
     *,
     few: int = 2,
 ) -> Iterator[tuple[int, Any]]:
-    """Call a function with every shard; pairs of a shard's place and its result or `Failure`, as they are
-    done.
+    """Call a function with every shard; yields each shard's index and its result or `Failure`.
 
     Shards that were on their way when a worker died are submitted again, each alone, up to three times. What
     the function raises is a failure of its shard, and the rest continues.

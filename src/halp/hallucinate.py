@@ -1,5 +1,4 @@
 """Hallucinated latent positives (HaLP): prototypes → targets → hardest step → positives → filter → loss.
-Torch only.
 
 A positive is `cos θ · key + sin θ · (target − cos Ω · key) / sin Ω`, so its similarity to anything is the
 same combination of products of keys, targets and prototypes. `plan_positives` works out the angles θ and
@@ -208,8 +207,7 @@ def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Co
 
 
 def _reach(course: _Course, target: Tensor) -> _Reach:
-    """How far each walk to its `target` `(B, G)` may go: by κ of Eq. 7 for every rival, of which the target
-    is one.
+    """How far each walk to its `target` `(B, G)` may go: by κ of Eq. 7 over all rivals, target included.
 
     If there are more targets than are drawn, the drawn ones alone are looked at.
     """
@@ -243,8 +241,7 @@ _AT_ONCE = 1 << 22  # numbers of an intermediate result: 16 MB
 def _most_urgent(
     products: Tensor, at_closest: Tensor, urgency: Tensor, target: Tensor | None = None
 ) -> Tensor:
-    """The largest κ `(B, M)` over all rivals j: what Pj gains on P* on the way, P·(Pj − P*), times its
-    urgency.
+    """The largest κ `(B, M)` over rivals j: Pj's gain on P* along the way, P·(Pj − P*), times its urgency.
 
     `products` are P·Pj, rivals first: `(N, B or 1, M)`, or `(N, N)` of which `target` `(B, M)` picks. Rivals
     are looked at in portions, so that memory grows with B · M alone.
@@ -588,8 +585,7 @@ class HallucinatedPositives(nn.Module):
 
 
 def _check_unit(name: str, rows: Tensor | None) -> None:
-    """Raise where rows are not of unit length; on other devices than the CPU, which would have to be waited
-    for, never.
+    """Raise if rows are not of unit length; only on the CPU, since other devices would have to be awaited.
 
     A query may be the mean of unit rows, which is shorter.
     """

@@ -104,8 +104,7 @@ def karcher_mean(x: Tensor, *, iterations: int = 50, tolerance: float = 1e-6) ->
 
 
 def hardest_step(key: Tensor, closest: Tensor, target: Tensor) -> Tensor:
-    """t* of Eq. 7 in [0, 1]: how far one may walk from `key` towards `target` before `closest` is no longer
-    the nearer.
+    """t* of Eq. 7 in [0, 1]: how far to go from `key` towards `target` with `closest` still the nearer.
 
     With a = key·(closest − target) and b = 1 − target·closest, Eq. 7's κ is b / a; written with atan2 the
     step is right for angles beyond 90° and finite for every input. Where all steps are admissible (closest =

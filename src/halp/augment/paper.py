@@ -1,5 +1,4 @@
-"""The paper's augmentation (after ISC): a random crop, then joint corruption or shear, then an optional
-rotation.
+"""The paper's augmentation (after ISC): a random crop, joint corruption or shear, an optional rotation.
 
 All of it is drawn in one sequence from one generator; in recipes it has the name `paper-2023`. The same
 pieces exist as augmentations of their own with a generator each (`halp.augment.spatial`,

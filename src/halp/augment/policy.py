@@ -1,5 +1,4 @@
-"""Views: which augmentations every named view of a method gets, drawn for whole batches and made for the rows
-asked for.
+"""Views: the augmentations of each named view, drawn for whole batches and computed for some rows.
 
 A policy is a list of named augmentations, each with settings and a probability. Every augmentation draws from
 a generator of its own, a function of (seed, view, name, epoch, step), so that adding one shifts no other's

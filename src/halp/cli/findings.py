@@ -26,8 +26,7 @@ def events(
     fps: float = 30.0,
     json: bool = False,
 ) -> None:
-    """Check events and write them in another format: CSV, Parquet, Excel, BORIS, ELAN, Praat, Audacity,
-    SLEAP.
+    """Check events and write them in another format: CSV, Excel, BORIS, ELAN, Praat, SLEAP and others.
 
     Formats that hold one recording per file (elan, textgrid, audacity, boris-xlsx) are written to a folder.
 
@@ -153,8 +152,7 @@ def poses(
     to: str = "trc",
     reading: PoseArgs = POSES,
 ) -> None:
-    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or
-    Motion-BIDS.
+    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF, NWB or Motion-BIDS.
 
     Examples:
         halp poses recordings trc-files

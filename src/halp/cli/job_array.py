@@ -31,8 +31,7 @@ def job_array(out: Path) -> Iterator[None]:
 
 
 def join_parts(out: Path) -> None:
-    """Put the parts of a job array together: run the command that they belong to, with everything computed
-    already.
+    """Put the parts of a job array together: run their command again, with all shards already computed.
 
     Parameters
     ----------

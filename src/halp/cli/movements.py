@@ -1,5 +1,4 @@
-"""Commands about movements: groups, comparison of two recordings, timelines, motifs, and deviation from a
-reference group.
+"""Commands about movements: groups, comparison, timelines, motifs, and deviation from a reference group.
 
 ENCODER is a run folder, an exported package or the name of an encoder that comes with halp; SOURCE a store or
 recordings.

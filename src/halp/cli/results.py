@@ -29,8 +29,7 @@ def evaluate(
     allow_overlap: bool = False,
     json: bool = False,
 ) -> None:
-    """Evaluate an encoder, beside the same one untrained, the raw coordinates and the shipped encoder that
-    fits.
+    """Evaluate an encoder, beside the untrained one, the raw coordinates and the matching shipped encoder.
 
     Examples:
         halp evaluate runs/small-seed0 --protocol knn linear retrieval

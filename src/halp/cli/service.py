@@ -22,8 +22,7 @@ def serve(
     deadline: float = 30.0,
     max_bytes: int = 16_777_216,
 ) -> None:
-    """Serve models over HTTP: /predict, /embed, /search, /stream (WebSocket), /health, /metrics,
-    /openapi.json.
+    """Serve models over HTTP: /predict, /embed, /search, /stream (WebSocket), /health, /metrics.
 
     Prints its address. Requests under way are answered before it ends.
 

@@ -31,8 +31,7 @@ def sweep(
     precision: str = "32-true",
     json: bool = False,
 ) -> None:
-    """Train and evaluate a recipe with every combination of settings, over seeds, and compare the results in
-    pairs.
+    """Train and evaluate a recipe with all combinations of settings, over seeds; compare results in pairs.
 
     The same command resumes what was stopped.
 
@@ -224,8 +223,7 @@ def convert(
     frames: int = 64,
     json: bool = False,
 ) -> None:
-    """Turn a checkpoint in the authors' format (HaLP, or CMD with three modalities) into a run, or a run into
-    such a file.
+    """Convert a checkpoint in the authors' format (HaLP, or CMD with three modalities) into a run, or back.
 
     Examples:
         halp convert checkpoint_0450.pth.tar runs/authors

@@ -1,5 +1,4 @@
-"""Commands made from public functions: signature and docstring of a verb are the options and the help of its
-command.
+"""Commands made from public functions: a verb's signature and docstring are its options and help.
 
 A verb takes what it reads and returns an answer that knows its spans and its JSON
 (`halp.tasks.segments.Answer`). Every such command ends alike: `--json` prints the answer, `--out` writes its

@@ -96,8 +96,7 @@ app.verb(
 
 @app.command(name="pose-model")
 def pose_model(*, wheel: Path | None = None) -> None:
-    """Fetch the weights of the pose estimator into the cache, once, verified by hash; films and cameras need
-    them.
+    """Fetch the weights of the pose estimator into the cache, once, verified by hash; needed for videos.
 
     They come from the package mediapipe 0.10.21 (Apache-2.0) by pip as it is configured on this machine.
 

@@ -52,8 +52,7 @@ class Limits:
 
 
 def limited(default: Any, **limits: Any) -> Any:
-    """A field of settings: its default, and what it may be (`least`, `above`, `most`, `below`, or `among`
-    names).
+    """A field of settings: its default and what it may be (`least`, `above`, `most`, `below` or `among`).
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Mask(CheckedSettings):

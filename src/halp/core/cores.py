@@ -15,8 +15,7 @@ RESULT = TypeVar("RESULT")
 
 
 def run_in_threads(tasks: Sequence[Callable[[], RESULT]]) -> list[RESULT]:
-    """The results of the tasks, which share the cores that torch may use; one after the other if there is one
-    core.
+    """Results of tasks that share the cores torch may use; one after the other if there is one core.
 
     A task that divides its own work finds its share of the cores there. What it computes must be the same on
     whatever thread it runs: nothing drawn from torch's own generator, no messages to other processes.

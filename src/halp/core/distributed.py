@@ -74,8 +74,7 @@ def broadcast(x: Tensor) -> Tensor:
 def compute_on_rank_zero(
     make: Callable[[], Tensor], room: Tensor, generator: torch.Generator | None = None
 ) -> Tensor:
-    """What `make` returns on rank 0; the others do not call it but receive the result in `room`, of the same
-    shape.
+    """What `make` returns on rank 0; the others receive it in `room`, of the same shape.
 
     Its draws from `generator` (default: torch's own for the device of `room`) count on every rank. If it
     fails, every rank does, and none is left waiting.

@@ -1,5 +1,4 @@
-"""Dropout whose draws are a function of (seed, module, epoch, step), so that a resumed run and any number of
-processes agree.
+"""Dropout as a function of (seed, module, epoch, step): equal after resuming and on any processes.
 
 `replace_dropout` puts such modules in the place of torch's; `begin_step` tells them where training stands. A
 process draws the mask of its own rows of the batch, on the device where they are: every entry is a hash of
@@ -67,8 +66,7 @@ def kept_rows(
     key: int,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Which entries `(last - first, *shape)` of rows of a mask are kept: a function of key and place, on any
-    device.
+    """Which entries `(last - first, *shape)` of rows of a mask are kept: a function of key and position.
 
     SplitMix64 of a counter gives four entries of 16 bits each, so that the probability is rounded to 1 /
     65536.

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something outside the program is wrong: a file, a setting, an argument. The message says what, where
-    and the remedy.
+    """A file, setting or argument is wrong. The message says what, where and the remedy.
 
     >>> issubclass(InputError, ValueError)
     True

@@ -89,8 +89,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def spreadsheet_cell(value: Any) -> Any:
-    """A cell of a CSV table that no spreadsheet takes for a formula; numbers, also those written as text,
-    stay as they are.
+    """A cell of a CSV table that no spreadsheet takes for a formula; numbers, even as text, stay the same.
 
     `plain_cell` gives every text back.
 
@@ -191,8 +190,7 @@ _AT_WORKING_FOLDER, _RENAME_EXCHANGE = -100, 2
 
 @contextmanager
 def building(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """An empty folder for what is to become `path`: it takes that name when the body ends well and vanishes
-    otherwise.
+    """An empty folder that becomes `path` if the body succeeds, and is removed otherwise.
 
     Every file in it has reached the disk by then, so that a power cut leaves all of it or nothing. A lock
     beside it, held meanwhile, tells others that it is not the leftover of a process that was killed. With

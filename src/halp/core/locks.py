@@ -1,5 +1,4 @@
-"""One owner at a time for a run, a store being written, results or a sweep: a lock file that the operating
-system holds.
+"""One owner at a time for runs, stores being written, results and sweeps: a lock file held by the system.
 
 The system frees the lock of a process that ends in whatever way, so a lock is never stale. The file names its
 owner for messages. Where a file system has no such locks (some network ones), a second file is the lock.

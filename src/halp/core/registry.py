@@ -1,5 +1,4 @@
-"""Registries: components by name, each with the settings that belong to it. The way in for plugins is
-`halp.extend`.
+"""Registries: components by name, each with its settings. Plugins use `halp.extend`.
 
 Core components register when their package is imported. A name that is not among them is looked for in
 `halp.zoo`, the published systems beside the core, and in installed plugins, both of which are loaded then.
@@ -55,8 +54,7 @@ class Registry(Generic[COMPONENT]):
         self._entries: dict[str, COMPONENT] = {}
 
     def register(self, name: str, settings: type[Any] | None = None, **fields: Any) -> Callable[[Any], Any]:
-        """Decorator that makes a component known by name; `settings` is a frozen dataclass whose defaults
-        hold.
+        """Decorator that registers a component; `settings` is a frozen dataclass with defaults.
 
         `fields` are those that entries of this kind have beside.
         """

@@ -26,8 +26,7 @@ _PATIENCE = 3600.0  # seconds to wait for a process that fetches the same
 
 
 def fetched(path: str | os.PathLike[str], *, may_be_absent: bool = False) -> Path:
-    """The place on this machine of a path: itself, or where it is kept after it was fetched from its file
-    system.
+    """The local place of a path: itself, or its copy in the cache, fetched from its file system.
 
     Folders are fetched whole; files that are gone there go here too.
 

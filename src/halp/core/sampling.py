@@ -1,5 +1,4 @@
-"""Which clips, in which order, with which random draws: a function of (seed, purpose, epoch, step) and
-nothing else.
+"""Which clips, in which order, with which random draws: a function of (seed, purpose, epoch, step).
 
 A resumed run, and a run on another number of processes, therefore draws the same numbers, and there is no
 state to save. Draws are made on the CPU, so that every device sees the same ones.

@@ -34,8 +34,7 @@ def check_joints(clips: Tensor, joints: int, coordinates: int) -> torch.Size:
 
 @dataclass(frozen=True, init=False)
 class EncoderSettings:
-    """The encoder that a recipe chooses: its registered name, and settings that it has; anything else is
-    refused.
+    """The encoder of a recipe: its registered name and its settings; anything else is refused.
 
     >>> import halp.encoders
     >>> EncoderSettings("gru", hidden=8).hidden

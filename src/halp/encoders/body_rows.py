@@ -1,5 +1,4 @@
-"""The kernel-fusion encoder on the CPU without gradients: numbers of many bodies side by side, one row per
-channel and frame.
+"""The kernel-fusion encoder for inference on the CPU: many bodies at once, one row per channel and frame.
 
 A shift in time is a shift by whole rows, a sum of channels is a sum of rows, and the gates of a GRU are
 blocks of rows, so that every operation runs over memory in order: about twice as fast as channels last, and
@@ -185,8 +184,7 @@ def _summed(rows: Tensor, chosen: Tensor, first: Tensor, weights: Tensor) -> Ten
 def _taps(
     places: Places, banks: int, length: int, dilation: int, frames: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows, first places and weights of the sums that are responses: per kernel and frame its taps, then the
-    shift.
+    """Rows, offsets and weights of the sums that form responses: taps per kernel and frame, then the shift.
 
     Row `kernel · frames + frame` holds the kernel's input there; the shifts of all kernels follow the last of
     these rows.

@@ -1,5 +1,4 @@
-"""The two-branch encoder: a clip is read as frames and as joints, each by attention; joints are known by
-their names.
+"""The two-branch encoder: attention over frames and over joints, which are identified by name.
 
 Joints, bones and motion go into both branches together (early fusion). No weight depends on the layout: what
 belongs to a joint is a row of a table over all joint names, that is, over body part, side and place in the
@@ -111,8 +110,7 @@ class Branch(nn.Module):
 
 @register_encoder("branches", BranchesSettings)
 class BranchesEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, 10·width)`; every person is encoded alone, then the largest
-    value counts.
+    """Clips `(B, T, P, V, C)` → features `(B, 10·width)`; the maximum over separately encoded persons.
 
     Features are maxima over the frames of each third of the clip and of the whole, and over the joints of
     each of five body parts and of the whole body. A joint that is zero in all frames is missing, except for

@@ -1,5 +1,4 @@
-"""The fusion encoder: joints, bones and motion read together by a GRU, pooled at every layer, for any body
-skeleton.
+"""The fusion encoder: joints, bones and motion read by one GRU, pooled at every layer; any skeleton.
 
 Joint, bone and motion streams go side by side into one bidirectional GRU ("early fusion": one encoder instead
 of three); with five gains also the geometry of the body, which no rotation changes: distances between joints
@@ -55,8 +54,7 @@ class FusionSettings:
 
 
 class FusionEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, output_size)`; every person is encoded alone, then the largest
-    value counts.
+    """Clips `(B, T, P, V, C)` → features `(B, output_size)`; the maximum over separately encoded persons.
 
     A joint that is zero in all frames of a person is missing: it, its bones and its motion have the mean of
     the training data, which is what hidden joints look like during training. The centre joint, which

@@ -47,8 +47,7 @@ def joints_by_frame(clips: Tensor, inputs: int) -> Tensor:
 
 
 class GRUEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, 2·hidden)`, several times as many with some poolings
-    (`POOLINGS`).
+    """Clips `(B, T, P, V, C)` → features `(B, 2·hidden)`, a multiple with some poolings (`POOLINGS`).
 
     Every layer has two GRUs whose outputs are concatenated. `bidirectional`: the second reads the sequence
     backwards.

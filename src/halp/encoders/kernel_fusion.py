@@ -50,8 +50,7 @@ BLUR = 0.1  # of a response's standard deviation: around the bias, within which 
 
 @dataclass(frozen=True)
 class KernelFusionSettings:
-    """Size of the GRU, which reads every `step`-th frame; `gains` are factors of its standardised streams,
-    three or five.
+    """Size of the GRU, which reads every `step`-th frame; `gains`: factors of its standardised streams.
 
     Without layers there is no GRU: the kernels alone. `invariant` directions of the features, those that
     views of a clip move most, are fitted and shrunk (`Invariance`). Clips with more jitter than `steady`, in

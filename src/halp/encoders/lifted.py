@@ -52,8 +52,7 @@ class LiftedSettings(KernelFusionSettings):
 
 
 class Lifter(nn.Module):
-    """Bodies in the picture `(B, T, V, 2)` → bodies in space `(B, T, V, 3)`, centred, in the body's own
-    frame.
+    """Bodies in the picture `(B, T, V, 2)` → in space `(B, T, V, 3)`, centred, in the body's own frame.
 
     The network says how deep a joint lies and what is wrong with its place in the picture; the rest is a
     rotation.

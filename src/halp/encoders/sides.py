@@ -16,8 +16,7 @@ SOFT = 0.5  # weight of what tells the sides apart
 
 
 class BothSides(nn.Module):
-    """Mean of the features of a clip and of its mirror image; `soft` appends half their difference with half
-    the weight.
+    """Mean of the features of a clip and its mirror image; `soft` appends half their difference.
 
     The mirror image has left and right joints exchanged and x negated: clips are turned so that shoulders lie
     along x.

@@ -27,8 +27,7 @@ def noise(clips: Tensor) -> Tensor:
 
 
 def steady(clips: Tensor, limit: float) -> Tensor:
-    """Clips `(B, T, P, V, C)`, averaged over 5 frames and over up to 9 as their jitter exceeds the limit; 0
-    leaves all alone.
+    """Clips `(B, T, P, V, C)`, smoothed over 5 to 9 frames as their jitter exceeds the limit; 0: never.
 
     Joints that are missing in a frame are left as they are.
     """

@@ -22,8 +22,7 @@ TAPS = 9  # frames that a temporal convolution sees
 
 
 def spatial_graph(parents: Sequence[int], partition: str = "distance") -> Tensor:
-    """The skeleton's graph `(3, V, V)`, split by direction: a joint itself, its parent (inwards), its
-    children (outwards).
+    """The skeleton's graph `(3, V, V)` by direction: the joint itself, its parent, its children.
 
     Entry (k, v, w) is the weight of joint v in joint w; over k and v the weights of a joint w sum to one. A
     root is its own parent. `one-hop` is what the public code of CrosSCLR and AimCLR computes: it knows
@@ -104,8 +103,7 @@ class Block(nn.Module):
 
 
 class STGCNEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, output)`, the mean of the last map over persons, time and
-    joints.
+    """Clips `(B, T, P, V, C)` → features `(B, output)`, the last map averaged over persons, time, joints.
 
     `output` 256 with 3 stages is the quarter-width network of the literature: 16, 32 and 64 channels, then
     256. Width is output / 16 and doubles with every stage, where time is halved.

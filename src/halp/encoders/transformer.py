@@ -1,5 +1,4 @@
-"""A transformer over patches of joints in time: the encoder of masked prediction (after MAMP), for any
-topology.
+"""A transformer over patches of joints in time, as in masked prediction (after MAMP); any topology.
 
 A token is one joint over `patch` frames. Persons are sequences of their own; one who is absent (all zeros)
 does not take part.
@@ -42,8 +41,7 @@ class TransformerSettings(CheckedSettings):
 
 
 def attend(mixed: Tensor, heads: int, dropout: nn.Module | None = None, mask: Tensor | None = None) -> Tensor:
-    """Attention among tokens, from queries, keys and values side by side: `(N, tokens, 3·width)` → `(N,
-    tokens, width)`.
+    """Attention, from queries, keys and values side by side: `(N, tokens, 3·width)` → `(N, tokens, width)`.
 
     `dropout`, where given, is applied to the weights; a `mask` `(N, tokens)`, without dropout, says which
     tokens are attended to.

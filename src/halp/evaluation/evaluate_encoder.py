@@ -227,8 +227,7 @@ def _backbone(encoder: Encoder, protocols: Sequence[str]) -> Any:
 
 
 def pretraining_clips(origin: Mapping[str, Any], store: Store) -> npt.NDArray[np.int64] | None:
-    """Indices of the clips of this store that an encoder of this origin was pre-trained on; None if it is not
-    known.
+    """Indices of the store's clips that an encoder of this origin was pre-trained on; None if unknown.
 
     It is not known for encoders that do not say, and for other data than the pre-training's: two stores may
     share recordings.

@@ -187,8 +187,7 @@ def evaluate_run(
     others: Sequence[Run] = (),
     allow_overlap: bool = False,
 ) -> list[EncoderResults]:
-    """Results of a run's encoder and, with `baselines`, of raw coordinates, the encoder before training and
-    the shipped one.
+    """Results of a run's encoder and, with `baselines`, raw coordinates, untrained and shipped encoders.
 
     The shipped encoder is the one that reads the store's joints, if there is one. An encoder without a run (a
     package, called `name`) leaves nothing behind; its baselines are the same coordinates as it reads them,
@@ -246,8 +245,7 @@ def fitting_shipped(store: Store, beside: PretrainedEncoder | None = None) -> Pr
 
 
 def verdict(rows: Sequence[EncoderResults]) -> str:
-    """Which encoder to keep, in one sentence: the last of these or the best of the others; empty without any
-    other.
+    """Which encoder to keep, in a sentence: the last of these or the best of the others, if any.
 
     Accuracies are means over the protocols and splits that both have. Differences below twice the standard
     error of two shares of the test clips are called level.

@@ -45,8 +45,7 @@ def training_crops(pool: ClipPool, clips: Tensor, draws: torch.Generator) -> tup
 
 @dataclass(frozen=True)
 class ProtocolContext:
-    """What a protocol gets: an encoder, labelled clips in two parts, a seed, and features computed when asked
-    for.
+    """What a protocol gets: an encoder, labelled clips in two parts, a seed, and features on demand.
 
     Contexts made by `dataclasses.replace` share the clips and central features of an encoder, which depend on
     neither seed nor split.
@@ -75,8 +74,7 @@ class ProtocolContext:
 
     @property
     def groups(self) -> npt.NDArray[Any]:
-        """The units kept together when training clips are held out `(N,)`: subjects or cameras, like the
-        split.
+        """Units `(N,)` kept together when training clips are held out: subjects or cameras, like the split.
 
         The clips themselves where it goes by nothing, or by what all of them share.
         """

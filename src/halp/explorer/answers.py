@@ -205,8 +205,7 @@ def compare(collection: Collection, first: int, second: int) -> tuple[dict[str, 
 def understand(
     collection: Collection, row: int, space: KeySpace | None = None, *, seed: int = 0
 ) -> tuple[dict[str, Any], Arrays]:
-    """HaLP on the sphere: prototypes, the hallucinated positives of a row, which of them the filter keeps,
-    and their positions.
+    """HaLP on the sphere: prototypes, a row's hallucinated positives, which are kept, and positions.
 
     The sphere is that of the keys of the encoder's own training, where its `space` is known, else that of the
     encoder's vectors. Positives and prototypes have no place on a map of their own: each is given with the

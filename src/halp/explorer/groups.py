@@ -83,8 +83,7 @@ class GroupBook:
         count: int | None = None,
         ground: Ground = NO_GROUND,
     ) -> None:
-        """Group again (`count`; None: the number whose groups are furthest apart), `name`, `split`, `merge`,
-        or `undo`.
+        """Regroup (`count`; None: the clearest number), `name`, `split`, `merge` or `undo`.
 
         `groups` are ids; for `undo` the act that is meant.
         """

@@ -1,5 +1,4 @@
-"""Labels that people give: classes and events in the explorer's database, and a CSV table of events as its
-export.
+"""Labels by people: classes and events in the explorer's database, exported as a CSV table of events.
 
 The database (`NAME.sqlite`) is the truth. The table (`NAME.csv`) is what other commands read; it is written
 after every act. A table that somebody else changed is taken over as an act, which can be undone like any

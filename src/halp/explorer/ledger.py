@@ -1,5 +1,4 @@
-"""The explorer's database: acts with their inverses, one transaction each, undone and redone in turn, and the
-page's settings.
+"""The explorer's database: acts with their inverses, one transaction each, and the page's settings.
 
 An act is a list of changed rows, each with the values before and after. Undo writes the values before, redo
 those after, and both are acts of their own. The number of the last act is the revision of the state.

@@ -1,5 +1,4 @@
-"""The one cache of features: entries found by a hash of everything they depend on, checked byte by byte
-before they are used.
+"""The one cache of features: entries found by a hash of all inputs and verified before use.
 
 An entry is a folder with `vectors.npy` `(N, F)`, further arrays, and `entry.json`, which states the SHA-256
 of each. It lies in a run's `features`, or in the user's cache folder: `HALP_CACHE`, where that is set (empty:

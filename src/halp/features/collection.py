@@ -1,5 +1,4 @@
-"""Collections: the compact vectors of a source as a folder of plain files that other programs read, and every
-SOURCE takes.
+"""Collections: compact vectors of a source as a folder of plain files; every SOURCE takes them.
 
 `collection.json` says what it is of; `shards/KEY.parquet` has a row per clip or window (recording, start,
 stop, label, subject, camera, file, …), `vectors/KEY.npy` the vectors of these rows in float16, memory-mapped.

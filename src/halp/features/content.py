@@ -108,8 +108,7 @@ def make_rows(
     starts: npt.NDArray[np.float64] | float,
     seen: npt.NDArray[np.bool_],
 ) -> npt.NDArray[Any]:
-    """Rows of recordings whose frames follow each other; `seen` says for every frame whether somebody is
-    there.
+    """Rows of recordings with contiguous frames; `seen` says for every frame whether somebody is there.
 
     `item` counts the recordings; the caller fills in what else is known of them.
     """

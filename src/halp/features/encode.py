@@ -53,8 +53,7 @@ def embed_blocks(
 
 
 def _as_stored(ready: Preparation, source: Source, store: Store, before: int = 0) -> bool:
-    """Whether rows of a store are read as they are: ready for the encoder, with the first person seen in
-    each.
+    """Whether rows of a store are read unchanged: ready for the encoder, the first person seen in each.
 
     `before` is how many clips of the store come before the first item of the source.
     """

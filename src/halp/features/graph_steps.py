@@ -41,8 +41,7 @@ def motion_energy(x: Tensor) -> Tensor:
 
 
 def neighbours(seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Along time `(B, T, …)`: where something was seen last and is seen next, whether it was and will be, and
-    the k-th place.
+    """Along time `(B, T, …)`: where something was last and is next seen, whether so, the k-th place.
 
     Of what is seen, both are the frame itself.
     """

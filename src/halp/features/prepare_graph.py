@@ -1,5 +1,4 @@
-"""The preparation of `halp.features.ready` as torch operations, for files that other programs run: raw key
-points in, clips out.
+"""The preparation of `halp.features.ready` as torch operations, for exported files.
 
 Everything is computed for a whole batch, with shapes that are known only when the graph runs: frames and
 persons are counted, never unrolled, and frames are dropped by moving them to the end. Each step has the name
@@ -22,8 +21,7 @@ SHARE = 0.95  # central part of a clip that is read
 
 
 class PrepareGraph(nn.Module):
-    """Key points `(B, T, P, V, C)` of one layout, NaN or zeros where missing → clips `(B, frames, persons, W,
-    C)` of another.
+    """Key points `(B, T, P, V, C)`, NaN or zeros if missing → clips `(B, frames, persons, W, C)`.
 
     Parameters
     ----------

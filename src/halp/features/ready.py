@@ -1,5 +1,4 @@
-"""The one definition of "ready for this encoder": joints mapped by name onto its topology, then its
-normalisation steps.
+"""The one definition of "ready for this encoder": joints mapped by name, then normalisation steps.
 
 Recordings and arrays are raw. Clips of a store have been through steps already, perhaps on another joint
 layout. Where the encoder's own steps cancel what was done (centring again, turning again, scaling again),

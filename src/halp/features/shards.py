@@ -1,5 +1,4 @@
-"""Shards of a source: each computed by itself, in any process, kept apart in the cache, and put together as
-one table.
+"""Shards of a source: each computed and cached separately, in any process, then joined as one table.
 
 Kept shards serve whatever of their items is still there; new and changed files make new shards. A vector is a
 function of its clip alone (see `halp.features.encode.encode_crops`), so how items fall into shards changes

@@ -1,5 +1,4 @@
-"""Sources: a store, recordings of any format or arrays, opened once and read once; rows are clips or windows
-of them.
+"""Sources: a store, recordings or arrays, opened and read once; rows are clips or windows of them.
 
 Frames stay as they were recorded or stored. What an encoder needs is made of them by `halp.features.ready`.
 """

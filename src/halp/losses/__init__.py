@@ -1,5 +1,4 @@
-"""Losses: pure functions from tensors to a scalar. The loss of the paper itself is
-`halp.hallucinate.halp_loss`.
+"""Losses: pure functions from tensors to a scalar. The paper's is `halp.hallucinate.halp_loss`.
 
 Those of other published systems stand in their files in `halp.zoo`.
 """

@@ -59,8 +59,7 @@ def distillation_loss(
     teacher_temperature: float = 0.05,
     student_temperature: float = 0.1,
 ) -> Tensor:
-    """One ordered pair of CMD: the student's queries `(B, D)` and queue `(L, D)` follow a teacher's keys and
-    queue.
+    """One ordered pair of CMD: queries `(B, D)` and queue `(L, D)` follow a teacher's keys and queue.
 
     Row i of both queues must be the same clip. The positive is in neither distribution; gradient through
     `query` only.

@@ -12,8 +12,7 @@ from halp.sphere import unit
 
 
 def logits(query: Tensor, queue: Tensor, temperature: float) -> Tensor:
-    """Similarities of queries `(B, D)` to a queue `(L, D)` over the temperature: `(B, L)`; no gradient to the
-    queue.
+    """Similarities of queries `(B, D)` to a queue over the temperature, `(B, L)`; no gradient to the queue.
 
     Dividing the queue copies it, so that new keys may be written before the gradient is taken.
     """
@@ -21,8 +20,7 @@ def logits(query: Tensor, queue: Tensor, temperature: float) -> Tensor:
 
 
 def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
-    """InfoNCE of Eq. 1: queries and keys `(B, D)` against negatives `(L, D)`; gradient through the query
-    only.
+    """InfoNCE of Eq. 1: queries and keys `(B, D)`, negatives `(L, D)`; gradient through the query only.
 
     >>> axes = torch.eye(3)
     >>> round(float(info_nce(axes[:1], axes[:1], axes[1:], temperature=1.0)), 4)
@@ -76,8 +74,7 @@ def info_nce_in_batch(query: Tensor, key: Tensor, temperature: float = 0.07) -> 
 
 
 def nt_xent_of_pairs(first: Tensor, second: Tensor, temperature: float, *, own: float = -torch.inf) -> Tensor:
-    """NT-Xent over 2B vectors `(B, D)` each, of any length: row i of each has to find row i of the other
-    among all.
+    """NT-Xent over 2B vectors, `(B, D)` each, of any length: row i has to find row i of the other.
 
     The similarity of a vector with itself is replaced by `own`: −∞ leaves it out of the sum. Gradient to
     both.

@@ -27,8 +27,7 @@ def mining_loss(
     top: int = 1,
     temperature: float = 0.07,
 ) -> Mined:
-    """CrosSCLR's cross-stream loss for unit queries and keys `(B, D)` and aligned queues `(L, D)` of two or
-    more streams.
+    """CrosSCLR's cross-stream loss for unit queries and keys `(B, D)` and aligned queues `(L, D)`.
 
     For a stream a with partner b the logits are [key, negatives, context] / T, context_i = s_a,i · s_b,i; its
     positives are the key and, in both other blocks, the `top` rows nearest to b's query: − mean over

@@ -7,8 +7,7 @@ from torch import Tensor
 
 
 def squared_error(found: Tensor, target: Tensor, frames: Tensor | None = None) -> Tensor:
-    """Mean squared difference over the numbers of all frames, or of the `frames` `(B, T)` alone; `(B, T, N)`
-    → `(B,)`.
+    """Mean squared difference over all frames, or the `frames` `(B, T)`; `(B, T, N)` → `(B,)`.
 
     A clip none of whose frames counts has an error of 0.
 

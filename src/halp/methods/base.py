@@ -53,8 +53,7 @@ class StepContext:
 
 
 class StepOutput(NamedTuple):
-    """The output of a training step: the loss, metrics if requested, and embeddings `(B, D)` by
-    representation.
+    """Output of a training step: loss, metrics if requested, embeddings `(B, D)` by representation.
 
     The embeddings serve diagnostics alone: the collapse alarm looks at how far they are spread.
     """
@@ -93,8 +92,7 @@ class Method(nn.Module, abc.ABC):
         """Loss of one step from `{view: clips (B, T, P, V, C)}`; state such as a queue moves on."""
 
     def encoders(self) -> Mapping[str, nn.Module]:
-        """The encoders that are evaluated and exported, by representation; each takes `(B, T, P, V, C)` of
-        its stream.
+        """The encoders to evaluate and export, by representation; each takes its stream's `(B, T, P, V, C)`.
 
         Those in `backbones`, unless a method says otherwise.
         """

@@ -159,8 +159,7 @@ def _check_crossclr(settings: CrossClrSettings, streams: Sequence[str], queue: i
 
 @register_term("crossclr", CrossClrSettings, check=_check_crossclr, contrast=True)
 class CrossClrTerm(LateTerm):
-    """Mined positives from the start epoch on and once the queue holds real keys only; it takes the place of
-    InfoNCE.
+    """Mined positives from the start epoch on and once the queue is full; replaces InfoNCE.
 
     All key encoders go on following their query encoders, which in the public code only that of motion does.
     """

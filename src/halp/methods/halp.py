@@ -38,8 +38,7 @@ def partner(stream: str, streams: Sequence[str], turn: int) -> str:
 def guided_prototypes(
     keys: Tensor, guide: Tensor, prototypes: int, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Prototypes `(N, D)` of a stream's recent keys `(n, D)` by the clusters of another stream's keys `(n,
-    E)`.
+    """Prototypes `(N, D)` of a stream's recent keys by the clusters of another stream's keys `(n, E)`.
 
     Row i of both is the same clip. A cluster that nothing is nearest to is the key whose guide is nearest to
     its centre. Where several processes train together, the first finds them for all.

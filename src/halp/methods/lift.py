@@ -1,5 +1,4 @@
-"""Lifting: 2D joints of a virtual camera → 3D joints in the body's own frame. Motion capture supplies the
-targets.
+"""Lifting: 2D joints of a virtual camera → 3D joints in the body's frame, from motion capture.
 
 The view `query` passes through the recipe's cameras and faults; `body` is the same window in space, turned so
 that its mean trunk lies on z and its mean shoulder line on x (the step `rotate-mean`). No labels, no queue,

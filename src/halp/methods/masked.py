@@ -1,5 +1,4 @@
-"""Masked motion prediction (after MAMP, scaled down): hide most joint patches, above all moving ones, and
-predict their motion.
+"""Masked motion prediction (after MAMP, smaller): hide joint patches, mostly moving ones; predict motion.
 
 No queue, no key encoder, one view, and a decoder of its own. The target of a patch is its motion x(t + 1) −
 x(t), standardised to mean 0 and variance 1 within the patch; the loss is the squared error over hidden

@@ -1,5 +1,4 @@
-"""Momentum contrast: a query and a key encoder for every stream, one queue of past keys, and a sum of loss
-terms.
+"""Momentum contrast: query and key encoders per stream, one queue of past keys, a sum of loss terms.
 
 MoCo, HaLP, CMD, CrosSCLR-B and ISC are this method with other terms and streams; what differs stands in the
 recipe.

@@ -131,8 +131,7 @@ def _keeping_buffers(module: nn.Module) -> Iterator[None]:
 
 
 class MomentumPair(nn.Module):
-    """Two equal encoders with projection heads; the key encoder follows the query encoder by a moving average
-    (momentum update).
+    """Two equal encoders with projection heads; a moving average makes the key encoder follow (momentum).
 
     BatchNorm statistics are not parameters: each branch keeps those of its own forward passes.
     """

@@ -1,5 +1,4 @@
-"""What predictive methods share: one view, an encoder and a decoder per stream, a loss averaged over the
-whole batch.
+"""Shared by predictive methods: one view, an encoder and a decoder per stream, a loss over the batch.
 
 Masked prediction, P&C, MS2L, LongT GAN and GL-Transformer differ in what they hide, what they decode and how
 they compare it; each says so in `predict`. Their settings may have `weights` of losses by name. Neither queue

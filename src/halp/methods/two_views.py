@@ -1,5 +1,4 @@
-"""Two views of a clip through one encoder and a head, compared by a loss on their embeddings: Barlow Twins,
-VICReg.
+"""Two views of a clip through one encoder and head, compared by a loss: Barlow Twins, VICReg.
 
 No queue, no key encoder, no negatives; the methods differ in the loss alone (`compare`). Further terms, such
 as HaLP with prototypes from the batch, join by name: for them the first view is the query and the second the

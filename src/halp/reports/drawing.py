@@ -50,8 +50,7 @@ def without_illegal_characters(text: object) -> str:
 
 
 def tag(element: str, content: str = "", /, **attributes: object) -> str:
-    """One element around markup. `class_` is written class, `_` as a hyphen; numbers are rounded to
-    hundredths.
+    """One element around markup. `class_` is class, `_` a hyphen; numbers are rounded to hundredths.
 
     >>> tag("text", "loss", x=1.23456, text_anchor="end")
     '<text x="1.23" text-anchor="end">loss</text>'

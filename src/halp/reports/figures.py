@@ -225,8 +225,7 @@ def heatmap(
     x_label: str = "predicted",
     y_label: str = "true",
 ) -> str:
-    """A matrix `(R, C)` as a table of shaded cells; NaN and zero stay blank, values below zero have a colour
-    of their own.
+    """A matrix `(R, C)` as a table of shaded cells; NaN and zero are blank, negatives of another colour.
 
     Whole numbers from zero up are counts: they are shaded by their share of the row, so that rare classes
     show as well.

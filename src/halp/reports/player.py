@@ -28,8 +28,7 @@ _LEVEL = {0: (1, 2, -1.0), 1: (0, 2, 1.0), 2: (0, 1, -1.0)}
 
 @dataclass(frozen=True)
 class PlayerClip:
-    """Frames `(T, P, V, C)`, C 2 or 3, with a caption; `good` says whether a neighbour has the class of its
-    query.
+    """Frames `(T, P, V, C)`, C 2 or 3, with a caption; `good`: the neighbour has the query's class.
 
     A person whose joints are all zero in a frame, and a joint that is not finite, is not drawn. `role` stands
     above the caption instead of "query" or "neighbour"; `film` is the address of the film that the frames
@@ -59,8 +58,7 @@ def player(
     rate: float = 30.0,
     same_zoom: bool = False,
 ) -> str:
-    """The player for rows of clips, each row the query first and then its neighbours; a chooser steps through
-    the rows.
+    """The player for rows of clips, the query first, then its neighbours; a chooser steps through rows.
 
     Clips with three coordinates are seen from the front with `up_axis` up, or the axis that most of the
     bodies stand along; clips with two have x across and stand as most of their bodies do, or with y down as
@@ -151,8 +149,7 @@ Box = tuple[npt.NDArray[np.float64], float]
 def pack_joints(
     frames: npt.NDArray[Any], up: Up, box: Box | None = None
 ) -> tuple[npt.NDArray[np.int16], dict[str, Any]]:
-    """Frames `(T, P, V, C)` as int16 `(T, P, V, 3)`, axes in the order across, depth, up, and the facts that
-    a player needs.
+    """Frames as int16 `(T, P, V, 3)`, axes across, depth, up, and the facts that a player needs.
 
     Persons who are never there are left out. `box` (see `bounding_box`) keeps the scale of parts of one
     recording, and all of its persons.
@@ -231,8 +228,7 @@ def timeline(
 
 
 def clip_map(places: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[str] | None = None) -> str:
-    """A map of clips at places `(N, 2)`, coloured by group `(N,)`, with `names` `(N,)` under the pointer; one
-    scale for both.
+    """A map of clips at places `(N, 2)`, coloured by group, with names under the pointer.
 
     What has no finite place is left out.
     """
@@ -257,8 +253,7 @@ MARKS = 63  # categories for which page/src/colours.js has a mark: seven colours
 
 
 def order_by_frequency(categories: list[str], values: npt.NDArray[Any]) -> tuple[list[str], npt.NDArray[Any]]:
-    """Categories and the place of each row's (−1: none); if there are more than marks, the most frequent have
-    one.
+    """Categories and each row's index among them (−1: none); the most frequent ones get the marks.
 
     >>> order_by_frequency(["a", "b"], np.array([1, 0, 1]))
     (['a', 'b'], array([1, 0, 1]))

@@ -69,8 +69,7 @@ def compare_runs(runs: Mapping[str, Run]) -> Report:
 
 
 def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
-    """A page about runs: saved results, curves, and, if the store is available, the embedding of the last
-    run.
+    """A page about runs: saved results, curves, and, if the store is available, the last run's embedding.
 
     What is left out is named with the reason.
     """

@@ -14,8 +14,7 @@ MARK = "*"  # behind the title of a column whose test clips were trained on
 
 
 def accuracy_table(rows: Sequence[EncoderResults]) -> tuple[list[str], list[list[object]]]:
-    """Columns and cells of the table of accuracies: one row per encoder, one column per protocol, split and
-    stream.
+    """Columns and cells of the table of accuracies: a row per encoder, a column per protocol and split.
 
     Folds of a split stand together: all their test clips, and the standard deviation over the folds.
     """

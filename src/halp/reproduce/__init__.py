@@ -1,5 +1,4 @@
-"""Reproducing the paper: every table and analysis figure as a sweep that can be scheduled, interrupted and
-resumed.
+"""Reproducing the paper: every table and analysis figure as a resumable sweep.
 
 `paper_tables.toml` the published tables as data, `tables.py` what they mean and which rows run · `scales.py`
 from tiny to the paper's · `scheduler.py` which runs a table needs · `runner.py` trains, evaluates and

@@ -1,5 +1,4 @@
-"""`halp reproduce graphs`: the paper's table on graphs, GraphCL and HaLP on top of it, from a folder of TU
-sets to a table.
+"""`halp reproduce graphs`: the paper's table on graphs, from a folder of TU sets to a table.
 
 A cell is a method on a set with a seed, one small JSON file, whole or absent: what is missing is computed,
 what is there is kept.
@@ -192,8 +191,7 @@ def svm_accuracies(
     inner_folds: int = 5,
     scaled: bool = False,
 ) -> list[float]:
-    """Test accuracy of every fold of an SVM with an RBF kernel, C by an inner grid search; `seed` shuffles
-    the folds.
+    """Test accuracy of every fold of an RBF SVM, C by an inner grid search; `seed` shuffles the folds.
 
     `scaled` standardises features by each training part.
     """

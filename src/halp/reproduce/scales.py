@@ -21,8 +21,7 @@ from halp.training.recipe import Recipe, load_recipe
 
 @dataclass(frozen=True)
 class Scale:
-    """Which recipe a data set gets, how settings of the paper are carried over, and how long evaluation
-    takes.
+    """The recipe of each data set, the translation of the paper's settings, and how long to evaluate.
 
     `ratios` multiply swept numbers of the paper (whole numbers stay whole, at least 1); everything else is
     taken as it is.
@@ -123,8 +122,7 @@ def timed(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def shortened(value: Any, share: float) -> Any:
-    """A number of epochs, or several, cut to a share; a whole one stays whole, and none falls below 1 that
-    was not.
+    """Epochs cut to a share; integers stay integers, and none that was at least 1 falls below.
 
     >>> shortened(300, 0.1), shortened([250], 0.01), shortened(0, 0.5), shortened(10.0, 0.5)
     (30, [2], 0, 5.0)

@@ -113,8 +113,7 @@ def make_schedule(
     protocols: Mapping[str, Mapping[str, Any]] | None = None,
     all_cells: bool = False,
 ) -> Schedule:
-    """Work out columns, runs and cells of a table on these data sets; `settings` are of recipes, `protocols`
-    of protocols.
+    """Columns, runs and cells of a table on these data sets; `settings` of recipes, `protocols` beside.
 
     A source of key `DATA:RECIPE` takes the place of `DATA` for rows of that recipe. Other systems are run on
     the paper's data sets where the paper has a figure of them, everywhere with `all_cells`.

@@ -1,5 +1,4 @@
-"""Sweeps: a recipe with every combination of some settings, over seeds, trained, evaluated and compared in
-pairs.
+"""Sweeps: a recipe with all combinations of settings, over seeds, evaluated and compared in pairs.
 
 A run is a shard: it is resumed where it stopped, and found again where it is done.
 """
@@ -135,8 +134,7 @@ def sweep(
     progress: bool = True,
     **devices: Any,
 ) -> Sweep:
-    """Train and evaluate a recipe with every combination of some settings, over seeds; the same call resumes
-    what was stopped.
+    """Train and evaluate a recipe with all combinations of settings, over seeds; repeat it to resume.
 
     Parameters
     ----------

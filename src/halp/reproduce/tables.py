@@ -26,8 +26,7 @@ METRICS = ("accuracy", "kept", "time", "memory")
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column: a protocol on a split of a data set; `target` is another data set that the encoder is
-    transferred to.
+    """One column: a protocol on a split of a data set; `target`: data set of a transfer.
 
     `metric` is what is read: the accuracy, the share of positives `kept`, or time and memory relative to the
     baseline.
@@ -47,8 +46,7 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row: a method with settings that differ from its recipe, at the paper's scale, and what the paper
-    reports.
+    """One row: a method, settings that differ from its recipe (paper's scale), the paper's figures.
 
     `method` `halp` and `moco` are trained with and without the term; any other recipe is reached by
     `settings`, such as streams and terms, or by `recipe`, the ending of its name instead of `halp`. `method`

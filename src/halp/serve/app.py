@@ -192,8 +192,7 @@ async def search(service: Service, asked: SearchRequest) -> Any:
 def stream_route(
     service: Service, keys: frozenset[str], limits: Limits
 ) -> Callable[[WebSocket], Awaitable[None]]:
-    """`/stream?fps=30`: a message per frame in, an answer per stride out; windows of all streams are encoded
-    together.
+    """`/stream?fps=30`: a message per frame in, an answer per stride out; streams are encoded together.
 
     Where answers come later than strides, `policy=drop` (the default) leaves windows out and says how many;
     `policy=wait` reads no further frame before the answer is sent, so that the client has to wait.

@@ -171,8 +171,7 @@ def list_topologies() -> list[str]:
 
 
 def joint_recipes(source: Topology, target: Topology) -> dict[str, dict[str, float]]:
-    """For every joint of `target` the joints of `source` it is made of, with their weights; one of the same
-    name is itself.
+    """For every joint of `target`, the joints of `source` that form it, with weights.
 
     >>> joint_recipes(get_topology("openpose-25"), get_topology("kinect-v1-2d"))["foot_left"]
     {'toe_big_left': 0.5, 'toe_small_left': 0.5}
@@ -293,8 +292,7 @@ def canonical_joints(names: Sequence[str]) -> list[str]:
 
 
 def topology_for(joints: Sequence[str], dimensions: int, *, name: str = "custom") -> Topology:
-    """The known topology with exactly these joints in this order, or an ad-hoc one whose bones come from the
-    vocabulary.
+    """The known topology with exactly these joints, or an ad-hoc one with bones from the vocabulary.
 
     An ad-hoc topology hangs every joint on the nearest ancestor that it has itself; it is not registered.
 

@@ -1,5 +1,4 @@
-"""Checkpoints in the authors' format (HaLP, and CMD with three modalities) become runs of ours, and runs
-become such files.
+"""Checkpoints in the authors' format (HaLP, or CMD with three modalities) become runs, and back.
 
 Their file is a pickled dictionary of `epoch`, `state_dict` and `optimizer`; it is read with torch's
 restricted unpickler, which builds tensors and nothing else. One run of ours holds all of it: both encoders,
@@ -49,8 +48,7 @@ def convert(
     topology: str = "kinect-v2",
     frames: int = 64,
 ) -> Path:
-    """Convert the authors' checkpoint (HaLP, or CMD with three modalities) into a run, or a run into such a
-    checkpoint.
+    """Convert the authors' checkpoint (HaLP, or CMD with three modalities) into a run, or back.
 
     Parameters
     ----------

@@ -1,5 +1,4 @@
-"""Recipe files: found by name, inheriting from one another by `extends`, changed by `key=value`, brought up
-to date.
+"""Recipe files: found by name, inheriting by `extends`, changed by `key=value`.
 
 A recipe is built in layers: the file that it extends, the file itself, every override in turn. A layer that
 chooses another component (method, terms, encoder, optimiser) takes away what earlier layers had set for the
@@ -25,8 +24,7 @@ from halp.training.optimisers import drop_foreign
 
 
 def find_recipe(source: str | Path, beside: Path | None = None) -> tuple[str, Path | None, dict[str, Any]]:
-    """A recipe by path, by the name of one that comes with halp, or by that of one in the same folder as
-    another.
+    """A recipe by path, by the name of one that comes with halp, or beside another one.
 
     What to call it, its folder where it is a file, and what it has on top of the recipe that it extends.
     """

@@ -206,8 +206,7 @@ class Trainer:
         self.fabric.barrier()
 
     def _clip_gradient(self) -> dict[str, Tensor]:
-        """Shorten the whole gradient to `optimiser.clip`, where that is set, and return the length that it
-        had.
+        """Shorten the whole gradient to `optimiser.clip`, if set; returns its length before.
 
         Clipping at infinity leaves it as it is, and undoes the scaling of half precision.
 

@@ -35,8 +35,7 @@ _ALONG, _ACROSS = (  # of a band over a limb, in its lengths
 
 @dataclass(frozen=True)
 class FilmLandmarks:
-    """Landmarks of all frames: times `(T,)` in seconds, people `(T,)`, and for every person in turn `(sum
-    people, V, 4)`.
+    """Landmarks of all frames: times `(T,)` in seconds, people `(T,)`, positions `(sum people, V, 4)`.
 
     `image` is x and y in pixels, depth in pixels and visibility; `world` is x, y, z in metres from the hips
     and visibility, all zeros where the estimator has no depth. `look` `(sum people, L)` is a colour histogram
@@ -71,8 +70,7 @@ class FilmLandmarks:
 
 
 def film_landmarks(path: Path, model: Path, persons: int, *, progress: bool = True) -> FilmLandmarks:
-    """Landmarks of a video, from the cache where this video was seen before with the same weights and number
-    of persons.
+    """Landmarks of a video; cached by content, weights and number of persons.
 
     Parts of ten minutes that were finished before an interruption are not computed again.
     """

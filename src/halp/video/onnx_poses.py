@@ -1,5 +1,4 @@
-"""Pose estimators from a local ONNX file: one-stage RTMO, or RTMPose on the boxes of people whom MediaPipe
-finds.
+"""Pose estimators from a local ONNX file: one-stage RTMO, or RTMPose on boxes found by MediaPipe.
 
 The kind is told by the outputs. RTMO: boxes `(1, N, 5)` and key points `(1, N, K, 3)` of a letterboxed BGR
 picture. RTMPose: two classifications of coordinates (`simcc`), `(1, K, 2 W)` and `(1, K, 2 H)`, of a

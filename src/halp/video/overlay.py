@@ -38,8 +38,7 @@ def write_overlay(
     *,
     progress: bool = True,
 ) -> Path:
-    """The video with the skeleton, name, colour and label of every person and a timeline, as an mp4 file with
-    the same times.
+    """The video with everybody's skeleton, name and label and a timeline, as an mp4 with the same times.
 
     Parameters
     ----------

@@ -24,8 +24,7 @@ WORDS = ("all", "longest", "largest", "left", "right")
 
 @dataclass(frozen=True)
 class Person:
-    """One person of a video, numbered from 1 by how long he or she is seen; times in seconds, places in
-    shares of the frame.
+    """One person of a video, numbered from 1 by time seen; times in seconds, places in shares of the frame.
 
     `rows` are those of the landmarks, in order of time; `share` is the share of the video's frames in which
     the person is seen, `height` the usual height of the body and `x` the usual place from the left edge (0)

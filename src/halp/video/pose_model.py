@@ -1,5 +1,4 @@
-"""The weights of the pose estimator: taken once from the package index by pinned hash, or a file of the
-user's own.
+"""Weights of the pose estimator: downloaded once, by pinned hash, or a file of the user's own.
 
 Packages of mediapipe from 1.0 on carry no weights; the one of 0.10.21 (Apache-2.0) carries two networks
 without the metadata that newer versions ask for. `obtain_pose_model` downloads that package with pip as it is

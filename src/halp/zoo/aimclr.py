@@ -1,5 +1,4 @@
-"""AimCLR (Guo et al., AAAI 2022): a third, extremely augmented view, whose queries follow the normal one's
-distribution over the keys.
+"""AimCLR (Guo et al., AAAI 2022): an extremely augmented view whose queries follow the normal one's.
 
 L = contrast + weight · D3M. The contrast is InfoNCE, from a start epoch on with the nearest neighbours as
 positives (NNM). D3M looks at two queries of the extreme view: of its feature map as it is, and without what
@@ -98,8 +97,7 @@ def nearest_positives_loss(
     temperature: float = 0.07,
     reading: str = "mean",
 ) -> Tensor:
-    """Contrast of queries `(B, D)` with several positives: their keys and the distinct neighbours in the
-    queue `(L, D)`.
+    """Contrast of queries `(B, D)` with their keys and the distinct neighbours in the queue `(L, D)`.
 
     `mean`: − mean over the positives of log softmax, as the public code has it. `sum`: − log of the sum of
     their probabilities, as the paper has it. Gradient through the query only.

@@ -27,8 +27,7 @@ class LSTMSettings(CheckedSettings):
 
 @register_encoder("lstm", LSTMSettings)
 class LSTMEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, hidden)`, twice as many if bidirectional; it reads all persons
-    side by side.
+    """Clips `(B, T, P, V, C)` → features `(B, hidden)`, twice that if bidirectional; persons side by side.
 
     `mean` averages the states of the last layer over time; `last` takes the one at the last frame, of both
     directions. Weights begin as torch's do, as in AS-CAL.

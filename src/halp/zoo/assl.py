@@ -125,8 +125,7 @@ class InpaintingMethod(PredictiveMethod):
 
 
 def find_neighbours(features: Tensor, labels: Tensor, anchors: Tensor, count: int) -> Tensor:
-    """The neighbourhood `(A, count)` of some clips among all `(N, F)`, by cosine, nearest first, never the
-    clip itself.
+    """Neighbours `(A, count)` of some clips among all `(N, F)`, by cosine, nearest first, without itself.
 
     Of a clip with a label (`labels` `(N,)`, −1 where it is unknown) those of its class are taken first; if
     there are fewer, and for a clip without, whatever is nearest.
@@ -172,8 +171,7 @@ class ASSLNetwork(nn.Module):
         )
 
     def losses(self, clips: Tensor, labels: Tensor, hidden: Tensor, around: Tensor) -> dict[str, Tensor]:
-        """All losses of a batch whose first rows have labels: clips `(B, T, P, V, C)`, labels `(L,)` with L <
-        B.
+        """All losses of a batch `(B, T, P, V, C)` whose first rows have labels `(L,)`, L < B.
 
         `hidden` `(B, T, V)` is the region to fill, `around` `(B, K, F)` the features of every clip's
         neighbours.

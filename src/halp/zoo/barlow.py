@@ -28,8 +28,7 @@ def cross_correlation(first: Tensor, second: Tensor) -> Tensor:
 
 
 def barlow_twins(first: Tensor, second: Tensor, off_diagonal: float = 2e-4) -> Tensor:
-    """Σ_i (1 − c_ii)² + off_diagonal · Σ_{i ≠ j} c_ij², c the cross-correlation; gradient through both views
-    `(B, D)`.
+    """Σ_i (1 − c_ii)² + off_diagonal · Σ_{i ≠ j} c_ij², c the cross-correlation; gradient through both.
 
     >>> rows = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
     >>> round(float(barlow_twins(rows, rows)), 3), round(float(barlow_twins(rows, -rows)), 3)

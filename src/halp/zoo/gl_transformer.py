@@ -38,8 +38,7 @@ from halp.extend import (
 def displacement_classes(
     places: Tensor, interval: int, bin: float, bins: int, present: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Classes of direction and of magnitude, `(B, T, P, V)` each, of x(t − interval) − x(t) for `(B, T, P, V,
-    C)`.
+    """Classes of direction and magnitude, `(B, T, P, V)` each, of x(t − interval) − x(t).
 
     Before the interval has passed the first frame counts. Direction: the signs (−, 0, +) of the coordinates
     as digits to base 3, the first the lowest. Magnitude: 0 for none at all, then `bins` of equal width, the
@@ -62,8 +61,7 @@ def displacement_classes(
 def token_weights(
     intervals: int, joints: int, centre: int, weight: float, *, all_intervals: bool = True
 ) -> Tensor:
-    """Weights `(R, V)` for `weighted_cross_entropy`: the mean over joints plus `weight` times that over the
-    centre joint.
+    """Weights `(R, V)` for `weighted_cross_entropy`: mean over joints, plus `weight` times the centre.
 
     Without `all_intervals` the centre counts as such in the first interval alone and among the joints in the
     others.

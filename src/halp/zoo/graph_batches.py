@@ -54,8 +54,7 @@ class GraphSet:
 
 @dataclass(frozen=True)
 class GraphBatch:
-    """Several graphs side by side: node features `(n, F)`, edges between batch nodes, and where each graph's
-    nodes start.
+    """Graphs side by side: node features `(n, F)`, edges between batch nodes, each graph's first node.
 
     A `symmetric` batch has every edge in both directions; summing over neighbours is then its own transpose.
     """
@@ -114,8 +113,7 @@ def ranges(starts: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def augment(batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
-    """A view of every graph without a tenth of its nodes, or a subgraph of it, by equal chance; nodes without
-    an edge leave it.
+    """A view of every graph: a tenth of the nodes dropped, or a subgraph, with equal probability.
 
     A graph never vanishes: where nothing would be left, one node stays. The view has no self-loops.
     """

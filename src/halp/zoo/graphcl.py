@@ -29,8 +29,7 @@ SVMS = ("plain", "scaled")
 
 
 class SumRows(torch.autograd.Function):
-    """Row i of the result is the sum of the rows `indices[offsets[i] : offsets[i + 1]]`; the way back is the
-    same kind of sum.
+    """Row i is the sum of rows `indices[offsets[i] : offsets[i + 1]]`; the gradient is of the same kind.
 
     An embedding bag is several times faster here than gather and `index_add`, and its own backward pass is
     not.

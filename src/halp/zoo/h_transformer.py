@@ -1,5 +1,4 @@
-"""H-Transformer (Cheng et al., ICME 2021): where do the joints go next, in frames that are hidden from the
-encoder?
+"""H-Transformer (Cheng et al., ICME 2021): in which direction do the joints of hidden frames move?
 
 The encoder joins body parts step by step as a clip goes through a stack of attention layers. A token is the
 pose of one frame. It begins as five parts side by side (trunk, arms, legs), with a head of attention for
@@ -160,8 +159,7 @@ def body_parts(topology: Topology) -> dict[str, list[int]]:
 
 @torch.no_grad()
 def rising_coordinates(moved: Tensor) -> Tensor:
-    """Classes `(…)` of displacements `(…, C)`: which coordinates grow, as binary digits, the first the
-    lowest.
+    """Classes `(…)` of displacements `(…, C)`: bit i is set if coordinate i grows.
 
     >>> rising_coordinates(torch.tensor([[0.1, 0.0, 0.3], [-0.1, 0.2, -0.3]])).tolist()
     [5, 2]

@@ -1,5 +1,4 @@
-"""HiCLR (Zhang et al., AAAI 2023): views that grow stronger step by step, each of which follows the
-distribution of the one before.
+"""HiCLR (Zhang et al., AAAI 2023): ever stronger views, each follows the distribution of the last.
 
 L = contrast + weight · ½ [CE(p(query) ‖ p(strong)) + CE(p(strong) ‖ p(masked))]; the contrast is AimCLR's,
 InfoNCE and later with nearest neighbours of all three queries. Where AimCLR matches all views to the query,

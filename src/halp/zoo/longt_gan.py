@@ -33,8 +33,7 @@ from halp.losses import squared_error
 
 
 def discriminator_loss(true: Tensor, made: Tensor) -> Tensor:
-    """−log σ(D(true)) − log(1 − σ(D(made))): what is true should have large logits, what was made small ones;
-    `(B,)`.
+    """−log σ(D(true)) − log(1 − σ(D(made))): large logits for true clips, small ones for made; `(B,)`.
 
     >>> import torch
     >>> [round(value, 4) for value in discriminator_loss(torch.tensor([0.0, 9.0]), torch.tensor([0.0, -9.0])).tolist()]
@@ -44,8 +43,7 @@ def discriminator_loss(true: Tensor, made: Tensor) -> Tensor:
 
 
 def fooling_loss(made: Tensor) -> Tensor:
-    """−log σ(D(made)), the non-saturating loss of what made it: `(B,)`; it is large where the discriminator
-    sees through it.
+    """−log σ(D(made)), the non-saturating loss of the generator: `(B,)`.
 
     >>> import torch
     >>> round(float(fooling_loss(torch.tensor(0.0))), 4)

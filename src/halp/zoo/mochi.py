@@ -1,5 +1,4 @@
-"""MoCHi (Kalantidis et al., NeurIPS 2020): InfoNCE with further negatives, mixed from the hardest ones of
-every query.
+"""MoCHi (Kalantidis et al., NeurIPS 2020): InfoNCE with negatives mixed from each query's hardest.
 
 They lie between two of the hardest negatives, or between one of them and the query; plain InfoNCE before a
 start epoch.
@@ -54,8 +53,7 @@ def draw_mixes(
 
 @torch.no_grad()
 def mix_hard_negatives(query: Tensor, negatives: Tensor, hardest: int, mixes: Mixes) -> Tensor:
-    """Synthetic negatives `(B, s + s', D)` of unit length for queries `(B, D)`, from the `hardest` of
-    negatives `(L, D)`.
+    """Synthetic negatives `(B, s + s', D)` of unit length, from the `hardest` of negatives `(L, D)`.
 
     The first s are unit(a·n_i + (1 − a)·n_j), the others unit(b·query + (1 − b)·n_j).
     """
@@ -71,8 +69,7 @@ def mix_hard_negatives(query: Tensor, negatives: Tensor, hardest: int, mixes: Mi
 def info_nce_with_mixes(
     query: Tensor, key: Tensor, negatives: Tensor, synthetic: Tensor, temperature: float = 0.07
 ) -> Tensor:
-    """InfoNCE whose denominator also runs over the synthetic negatives `(B, S, D)` of each query; gradient
-    through the query.
+    """InfoNCE with synthetic negatives `(B, S, D)` in the denominator; gradient through the query.
 
     Without any it is InfoNCE.
 

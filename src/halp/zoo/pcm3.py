@@ -197,8 +197,7 @@ def self_distillation(
     teacher_temperature: float = 0.05,
     student_temperature: float = 0.1,
 ) -> Tensor:
-    """KL(softmax(key·Q / T) ‖ softmax(query·Q / S)) over the whole queue `(L, D)`, mean over the batch `(B,
-    D)`.
+    """KL(softmax(key·Q / T) ‖ softmax(query·Q / S)) over the whole queue `(L, D)`, mean over the batch.
 
     It equals log Σ exp(query·Q / S) − query·m / S − entropy, with m the mean row under the key's
     distribution: what the backward pass needs is `(B, D)`. Gradient through `query` only.

@@ -1,5 +1,4 @@
-"""P&C (Predict & Cluster; Su et al., CVPR 2020): encode a clip into one state, decode the clip from it with a
-decoder that is kept weak.
+"""P&C (Predict & Cluster; Su et al., CVPR 2020): encode a clip to one state; a weak decoder restores it.
 
 A decoder that learns well could do without a good state, so that P&C holds something of it back: the state
 that it starts every frame from (`fixed-state`, FS) or its recurrent weights (`fixed-weights`, FW). The state

@@ -1,5 +1,4 @@
-"""Augmentation-free tuning of a trained encoder (after STARS, Mehraban et al. 2024): clips of a batch are
-discriminated, and only the positive varies.
+"""Augmentation-free tuning (after STARS, Mehraban et al. 2024): discriminate the clips of a batch.
 
 The view is the whole clip as it is. Its positive is the nearest past projection of another clip (NNCLR, as in
 STARS), a hallucinated one around its own projection (HaLP), or both. No key encoder; a memory of past
@@ -41,8 +40,7 @@ from halp.sphere import unit
 def positives_in_batch(
     prediction: Tensor, positives: Tensor, kept: Tensor, temperature: float = 0.07
 ) -> Tensor:
-    """− log softmax over the batch of positive·prediction / T at the own clip, mean over the kept positives
-    of all clips.
+    """−log softmax over the batch of positive·prediction / T at the own clip, mean over kept positives.
 
     Predictions are `(B, D)`, positives `(B, G, D)`, which of them count `(B, G)`; all of unit length. The
     negatives of a positive are the predictions of the other clips. Gradient through the predictions only; 0

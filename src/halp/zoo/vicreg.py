@@ -37,8 +37,7 @@ def variance_and_covariance(x: Tensor) -> tuple[Tensor, Tensor]:
 def vicreg(
     first: Tensor, second: Tensor, invariance: float = 5.0, variance: float = 5.0, covariance: float = 1.0
 ) -> Tensor:
-    """The weighted sum of the squared difference of two views `(B, D)`, mean over all entries, and both
-    regularisers of each.
+    """Weighted sum of the mean squared difference of two views `(B, D)` and both regularisers of each.
 
     Gradient through both views.
 

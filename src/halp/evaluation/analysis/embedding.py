@@ -42,8 +42,7 @@ def embed_split(
 
 
 def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0) -> npt.NDArray[np.float64]:
-    """Vectors `(N, F)` → places `(N, 2)` by principal components (`"pca"`, distances), t-SNE (`"tsne"`,
-    neighbourhoods) or UMAP.
+    """Vectors `(N, F)` → positions `(N, 2)` by principal components (`"pca"`), `"tsne"` or `"umap"`.
 
     The same vectors and seed give the same map. Fewer than six vectors have no neighbourhoods and are laid
     out by `"pca"`.

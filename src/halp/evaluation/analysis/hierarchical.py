@@ -75,8 +75,7 @@ def interval(mean: float, resampled: Floats, *, level: float = 0.95) -> Interval
 def hierarchical_interval(
     values: npt.NDArray[Any], people: npt.NDArray[Any] | None = None, *, level: float = 0.95, **how: Any
 ) -> Interval:
-    """Mean of values `(seeds, draws, clips)` with an interval over seeds, label draws and people; see
-    `resampled_means`.
+    """Mean of values `(seeds, draws, clips)`, with an interval over seeds, label draws and people.
 
     >>> str(hierarchical_interval(np.ones((2, 3, 4)), resamples=10))
     '+1.0 (+1.0 to +1.0)'

@@ -57,8 +57,7 @@ def key_space(run: Run) -> KeySpace | None:
 
 @torch.no_grad()
 def prototype_similarities(run: Run, store: Store) -> Series:
-    """Similarity to every prototype, closest to the key first, of one key, two kept positives and a dropped
-    one.
+    """Similarity of one key, two kept positives and a dropped one to every prototype, closest first.
 
     Empty where the run has no prototypes.
     """

@@ -12,8 +12,7 @@ END = 0.1  # the part of the logged steps that counts as the end of training
 
 
 def kept_curve(run: Run) -> tuple[list[float], list[float]]:
-    """Steps and the mean share kept in the tenth of the logged steps up to each of them; it ends at
-    `kept_share`.
+    """Steps and mean share kept over the preceding tenth of the logged steps; it ends at `kept_share`.
 
     The share is that of the run's first stream; both lists are empty for a run without hallucinated
     positives.

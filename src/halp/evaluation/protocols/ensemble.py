@@ -37,8 +37,7 @@ Scores = npt.NDArray[np.floating[Any]]
 
 
 def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str = "sum") -> Scores:
-    """Weighted sum of the parts' scores `(N, C)` of the same clips; `probabilities` takes the softmax of each
-    part first.
+    """Weighted sum of the parts' scores `(N, C)`; `probabilities` takes each part's softmax first.
 
     >>> fuse([np.array([[1.0, 0.0]]), np.array([[0.0, 2.0]])], weights=[1.0, 0.5]).tolist()
     [[1.0, 1.0]]
@@ -60,8 +59,7 @@ def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str 
 
 @dataclass(frozen=True)
 class EnsembleSettings(CheckedSettings):
-    """`base` scores each stream: logits of a `linear` classifier, or by `knn` similarity to the nearest clip
-    of each class.
+    """`base` scores each stream: `linear` by its logits, `knn` by similarity to each class's nearest clip.
 
     `joint` trains one classifier on all streams at once, the mean of a layer's logits per stream, as
     CrosSCLR's code does. The defaults are CMD's schedule, as in the protocol `linear`; AimCLR and CrosSCLR

@@ -1,5 +1,4 @@
-"""The protocol `finetune`: a copy of the whole network and a classifier are trained with labels; transfer, on
-other data.
+"""Protocol `finetune`: a copy of the whole network and a classifier are trained with labels.
 
 The protocol `semi`: a few of the labels, and a classifier on frozen features or the whole network trained on
 them. The given encoder stays as it is.

@@ -89,8 +89,7 @@ def knn_predict(
     *,
     temperature: float | None = None,
 ) -> Labels:
-    """Class of every test row by a vote of its k neighbours, plain or weighted by exp(similarity /
-    temperature).
+    """Class of every test row by its k neighbours' vote, plain or weighted by exp(similarity / temperature).
 
     >>> knn_predict(np.eye(2, dtype=np.float32), np.array([7, 9]), np.array([[0.1, 0.9]], dtype=np.float32)).tolist()
     [9]
@@ -149,8 +148,7 @@ def retrieve(
     at: Sequence[int] = (1, 5, 10),
     chunk: int = 256,
 ) -> tuple[dict[str, float], Labels]:
-    """Mean average precision and precision among the first k, in per cent, and the index of the nearest clip
-    `(N,)`.
+    """Mean average precision, precision among the first k (per cent), and the nearest clips `(N,)`.
 
     Queries whose class the gallery lacks have no average precision and are left out of its mean.
     """

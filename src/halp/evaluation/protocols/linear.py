@@ -45,8 +45,7 @@ BuildHead = Callable[[int, torch.Generator], nn.Module]
 
 @dataclass(frozen=True)
 class LinearSettings(CheckedSettings):
-    """The defaults are CMD's schedule, which the paper follows, on features of `crops` random training crops,
-    encoded once.
+    """Defaults: CMD's schedule, as in the paper, on features of `crops` random crops, encoded once.
 
     `fresh` encodes new crops in every epoch instead, as the authors do. `exact` minimises the regularised
     cross entropy by L-BFGS on standardised features. `crops = 0` trains on the central crops that are tested

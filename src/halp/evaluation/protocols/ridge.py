@@ -1,5 +1,4 @@
-"""The protocol `ridge`: least squares from standardised frozen features to one-hot classes, with a validated
-penalty.
+"""Protocol `ridge`: least squares from standardised features to one-hot classes; validated penalty.
 
 The penalty is chosen on the training clips alone: by a split of them that the store has (`validation`), or by
 folds that hold out whole subjects or cameras, whatever the test split goes by. It is then fitted again to all
@@ -66,8 +65,7 @@ class RidgeClassifier:
 
 
 class RidgePath:
-    """Ridge classifiers of one training set for any penalty: one eigendecomposition, of the smaller Gram
-    matrix.
+    """Ridge classifiers of a training set for any penalty: one eigendecomposition of a Gram matrix.
 
     Minimises mean squared error / 2 + penalty / 2 · ‖weights‖² from standardised features to centred one-hot
     classes; a feature that does not vary has weight 0. `scale = "one"` divides all features by their common
