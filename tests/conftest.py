@@ -112,8 +112,21 @@ def browser() -> Iterator[Any]:
         opened = playwright.chromium.launch(executable_path=path, args=options)
         opened.new_page = _patient(opened.new_page)
         opened.new_context = _patient(opened.new_context)
+        _browsers.append(opened)
         yield opened
+        _browsers.remove(opened)
         opened.close()
+
+
+_browsers: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _pages_are_closed() -> Iterator[None]:
+    """A page that a failed test left open would go on playing, and take the time of the tests after it."""
+    yield
+    for context in (context for browser in _browsers for context in list(browser.contexts)):
+        context.close()
 
 
 HEAVY = {"pretrain", "reproduce", "subprocess", "forked"}

@@ -79,7 +79,11 @@ def test_writing_again_adds_what_is_new_and_removes_what_is_gone(
     with pytest.warns(UserWarning, match="recordings changed after"):
         hits = halp.search("halp-base", "b/new", tmp_path / "all", k=20, progress=False)
     assert len(hits) == 9
+    notes = tmp_path / "all" / "vectors" / "notes.txt"
+    notes.write_text("not written by halp")
     main(embed)
+    assert notes.exists()
+    notes.unlink()
     after = {path.name: path.stat().st_mtime_ns for path in shards.iterdir()}
     assert len(set(before.items()) & set(after.items())) == 2, (
         "the shard that lost a recording was written again"

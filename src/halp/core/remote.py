@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -82,8 +83,11 @@ def _find(system: Any, root: str) -> dict[str, Mapping[str, Any]]:
     return {facts["name"][len(root) :].lstrip("/") or PurePosixPath(root).name: facts for facts in found}
 
 
-def upload_folder(folder: Path, url: str, *, last: str) -> None:
-    """Upload a folder: new files, then the file `last`, which makes them valid; then remove others."""
+def upload_folder(folder: Path, url: str, *, last: str, replaceable: re.Pattern[str]) -> None:
+    """Write a folder to an address: new files first, then the file `last`, which makes them count; then files
+    named as `replaceable` says that the folder does not hold are removed. Other files than `last` are named
+    by their content.
+    """
     ours = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     with _file_system(url) as (system, root):
         there = {name: facts["size"] for name, facts in _find(system, root).items()}
@@ -93,7 +97,8 @@ def upload_folder(folder: Path, url: str, *, last: str) -> None:
                 system.put_file(str(ours[name]), f"{root}/{name}")
         system.put_file(str(ours[last]), f"{root}/{last}")
         for name in there.keys() - ours.keys():
-            system.rm_file(f"{root}/{name}")
+            if replaceable.fullmatch(name):
+                system.rm_file(f"{root}/{name}")
 
 
 def _state(facts: Mapping[str, Any]) -> str | None:

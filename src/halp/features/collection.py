@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -31,6 +32,7 @@ from halp.features.shards import Part, item_places, join_parts
 from halp.features.source import MANIFEST, Source, edges
 
 FORMAT = 1
+_SHARD_FILE = re.compile(r"(shards/[0-9a-f]{32}\.parquet|vectors/[0-9a-f]{32}\.npy)")
 _INNER = ("item", "place", "first", "length", "fps", "seen")
 
 
@@ -142,13 +144,13 @@ def write_collection(
             "shards": names,
         }
         write_json(folder / MANIFEST, facts)
-        for path in (*(folder / "shards").iterdir(), *(folder / "vectors").iterdir()):
-            if path.stem not in names:
+        for path in folder.glob("*/*"):
+            if _SHARD_FILE.fullmatch(path.relative_to(folder).as_posix()) and path.stem not in names:
                 path.unlink()
     except OSError as error:
         raise InputError(f"collection '{folder}' cannot be written ({error}); choose another path") from error
     if url is not None and not url.startswith("file:"):
-        upload_folder(folder, url, last=MANIFEST)
+        upload_folder(folder, url, last=MANIFEST, replaceable=_SHARD_FILE)
     return Collection(folder, facts)
 
 
