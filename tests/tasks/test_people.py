@@ -80,7 +80,9 @@ def test_a_row_per_person_with_times_share_size_and_place(film: Path, capsys: An
     ("person", "number"), [("largest", 2), ("longest", 1), ("left", 2), ("right", 1), ("1", 1), ("2", 2)]
 )
 def test_a_word_or_a_number_means_a_person(film: Path, person: str, number: int) -> None:
-    assert [one.number for one in halp.people(film, person=person)] == [number]
+    (one,) = found = halp.people(film, person=person)
+    assert one.number == number
+    assert {event.recording for event in found.events()} == {f"visit#{number}"}  # as other commands name it
 
 
 @pytest.mark.filterwarnings("ignore:.*people are seen")
@@ -158,6 +160,7 @@ def test_another_pose_of_somebody_that_begins_before_the_first_one_ends_is_the_s
     ("name", "keywords", "words"),
     [
         ("notes.txt", {}, "is not a video file"),
+        (".", {}, "for a folder of videos use `halp same-people`"),
         ("none.mp4", {}, "there is no video"),
         ("visit.mp4", {"person": "tallest"}, "--person is all, longest, largest, left, right or a number"),
         ("visit.mp4", {"person": "7"}, "there is no person 7; 2 people are seen"),

@@ -24,11 +24,14 @@ from halp.video.people import Person, choose_people
 
 @dataclass(frozen=True)
 class People(Sequence[Person]):
-    """Everybody who is seen in a video, longest first, with the landmarks of all its frames."""
+    """The chosen people of a video (default: everybody), longest seen first, the landmarks of all its frames,
+    and how many people are seen.
+    """
 
     film: Path
     people: Sequence[Person]
     landmarks: FilmLandmarks
+    seen: int
 
     def __len__(self) -> int:
         return len(self.people)
@@ -42,7 +45,7 @@ class People(Sequence[Person]):
 
     def recording(self, person: Person) -> str:
         """The name under which other verbs report a person."""
-        return self.film.stem if len(self.people) == 1 else person_recording(self.film.stem, person.number)
+        return self.film.stem if self.seen == 1 else person_recording(self.film.stem, person.number)
 
     def events(self) -> Events:
         """When each person is seen."""
@@ -105,7 +108,8 @@ def people(
     """
     path, reading = Path(film), combine(reading, keywords)
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"'{path}' is not a video file ({', '.join(SUFFIXES)})")
+        hint = "; for a folder of videos use `halp same-people`" if path.is_dir() else ""
+        raise InputError(f"'{path}' is not a video file ({', '.join(SUFFIXES)}){hint}")
     if not path.exists():
         raise InputError(f"there is no video '{path}'; check the path")
     if reading.fps is not None or reading.format not in ("auto", "video") or reading.window is not None:
@@ -114,4 +118,4 @@ def people(
         )
     reader = video_reader(reading)
     found, landmarks = reader.people(path)
-    return People(path, choose_people(found, reader.person), landmarks)
+    return People(path, choose_people(found, reader.person), landmarks, len(found))

@@ -22,7 +22,8 @@ def people_page(answer: People, path: Path | None = None) -> Report:
     report = Report("People", answer.film.name)
     report.section(
         "Who is seen",
-        f"{len(answer)} people were followed through {answer.landmarks.times[-1]:.1f} s of video.",
+        f"{'1 person was' if len(answer) == 1 else f'{len(answer)} people were'} followed through"
+        f" {answer.landmarks.times[-1]:.1f} s of video.",
     )
     moment, picture = _everybody(answer)
     report.figure(
