@@ -151,7 +151,22 @@ def test_the_command_names_people_over_the_videos_of_a_folder(
     assert same == {frozenset(("monday#1", "tuesday#2")), frozenset(("monday#2", "tuesday#1"))}
     assert all(row["sure"] > 0.4 for row in rows)
     assert events.read_text(encoding="utf-8").count("person 1") == 2
-    assert len(halp.same_people(folder)) == 4
+    found = halp.same_people(folder)
+    assert len(found) == 4
+    assert {(e.recording, e.start, round(e.stop, 6)) for e in found.events()} == {
+        (f"{day}#{number}", 0.0, 1.2) for day in ("monday", "tuesday") for number in (1, 2)
+    }
+
+
+def test_a_video_that_cannot_be_read_does_not_hold_up_the_others(folder: Path, tmp_path: Path) -> None:
+    (folder / "broken.mp4").write_bytes(b"not a video")
+    with pytest.warns(UserWarning, match=r"left out: video '.*broken\.mp4' cannot be read"):
+        assert len(halp.same_people(folder)) == 4
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (folder / "broken.mp4").rename(alone / "broken.mp4")
+    with pytest.raises(InputError, match="cannot be read"):
+        halp.same_people(alone)
 
 
 def test_a_folder_without_videos_is_refused(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -12,7 +13,7 @@ from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.spans import Event, Events
+from halp.data.spans import Events
 from halp.skeleton import get_topology
 from halp.tasks.people import People, people
 from halp.video.film import SUFFIXES
@@ -25,7 +26,7 @@ from halp.video.people import Person
 class SamePerson:
     """One person in one video; `subject`: name in the folder, `sure`: its confidence (0 to 1) or None."""
 
-    film: Path
+    found: People
     recording: str
     person: Person
     subject: str
@@ -62,11 +63,10 @@ class SamePeople(Sequence[SamePerson]):
         """When everybody is seen, with the name in the folder as subject."""
         return Events(
             [
-                Event(
-                    one.recording, one.person.first, one.person.last, "seen", one.subject, "model", one.sure
-                )
+                replace(event, subject=one.subject, score=one.sure)
                 for one in self.people
-                if one.person.last > one.person.first
+                for event in one.found.events()
+                if event.recording == one.recording
             ]
         )
 
@@ -107,11 +107,23 @@ def same_people(
     films = sorted(p for p in place.iterdir() if p.suffix.lower() in SUFFIXES) if place.is_dir() else []
     if not films:
         raise InputError(f"there is no folder '{place}' with videos; check the path")
-    seen = [people(film, reading=reading) for film in films]
+    seen: list[People] = []
+    faults: list[InputError] = []
+    for film in films:
+        try:
+            seen.append(people(film, reading=reading))
+        except (
+            InputError
+        ) as error:  # nobody, a single frame, a damaged file: the others are read all the same
+            faults.append(error)
+    if not seen:
+        raise faults[0]
+    for fault in faults:
+        warnings.warn(f"left out: {fault}", stacklevel=2)
     rows = [(found, one) for found in seen for one in found]
     numbers, matches = match_people([_appearance(found, one) for found, one in rows])
     named = [
-        SamePerson(found.film, found.recording(one), one, f"person {number + 1}", *_surest(at, matches))
+        SamePerson(found, found.recording(one), one, f"person {number + 1}", *_surest(at, matches))
         for at, ((found, one), number) in enumerate(zip(rows, numbers))
     ]
     return SamePeople(sorted(named, key=lambda one: (int(one.subject[7:]), one.recording)), str(folder))
