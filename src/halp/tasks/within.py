@@ -224,10 +224,11 @@ def _mixed(
 ) -> dict[str, Any]:
     """A linear mixed model with an intercept per person: every condition against the first one.
 
-    `p` is that of the likelihood ratio of models with and without conditions (maximum likelihood);
-    differences and their Wald intervals are of restricted maximum likelihood.
+    Restricted maximum likelihood; intervals are Student's and `p` is that of the F test, with the degrees of
+    freedom that are left within people (as in R's nlme).
     """
-    from scipy.stats import chi2, norm
+    from scipy.stats import f as fisher
+    from scipy.stats import t as student
 
     models = needed("statsmodels.regression.mixed_linear_model", "statistics")
     rows = [
@@ -237,7 +238,8 @@ def _mixed(
         if all(math.isfinite(column.get(person, math.nan)) for column in covariates.values())
     ]
     people = sorted({person for _, _, person in rows})
-    if len(rows) < len(names) + len(covariates) + 3 or len(people) < 3 or len(people) == len(rows):
+    freedom = len(rows) - len(people) - (len(names) - 1)
+    if len(rows) < len(names) + len(covariates) + 3 or len(people) < 3 or freedom < 1:
         return {
             "reason": (
                 f"{len(rows)} values of {len(people)} people are too few for a mixed model, or nobody was"
@@ -254,25 +256,24 @@ def _mixed(
     base = np.column_stack([np.ones(len(rows)), more - more.mean(0)])
     if np.ptp(values) == 0:
         return {"p": 1.0, "pairs": []}
-    full = np.column_stack([base, dummies])
+    full, tested = np.column_stack([base, dummies]), slice(base.shape[1], base.shape[1] + len(names) - 1)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            fits = [models.MixedLM(values, design, groups=groups).fit(reml=False) for design in (base, full)]
             fitted = models.MixedLM(values, full, groups=groups).fit(reml=True)
+            effects = np.asarray(fitted.fe_params)[tested]
+            covariance = np.asarray(fitted.cov_params())[tested, tested]
+            ratio = float(effects @ np.linalg.solve(covariance, effects)) / len(effects)
         except (np.linalg.LinAlgError, ValueError) as error:
             return {"reason": f"the mixed model cannot be fitted ({error})"}
-    ratio = 2 * (float(fits[1].llf) - float(fits[0].llf))
-    first, reach = base.shape[1], float(norm.ppf(0.975))
-    errors = np.asarray(fitted.bse_fe)
+    reach = float(student.ppf(0.975, freedom))
     pairs = []
-    for number, name in enumerate(names[1:]):
+    for name, effect, variance in zip(names[1:], effects.tolist(), np.diag(covariance).tolist()):
+        half = reach * math.sqrt(variance)
         # as in other tables a difference is that of the first less the second
-        difference = -float(np.asarray(fitted.fe_params)[first + number])
-        half = reach * float(errors[first + number])
-        interval = [difference - half, difference + half]
+        interval = [-effect - half, -effect + half]
         pairs.append(
-            {"first": names[0], "second": name, "difference": difference, "difference_interval": interval}
+            {"first": names[0], "second": name, "difference": -effect, "difference_interval": interval}
         )
     spread = {
         "between": math.sqrt(max(float(np.asarray(fitted.cov_re)[0, 0]), 0.0)),
@@ -280,7 +281,7 @@ def _mixed(
     }
     slopes = {name: float(np.asarray(fitted.fe_params)[1 + at]) for at, name in enumerate(covariates)}
     return {
-        "p": float(chi2.sf(max(ratio, 0.0), len(names) - 1)),
+        "p": float(fisher.sf(ratio, len(effects), freedom)),
         "pairs": pairs,
         "std": spread,
         "covariates": slopes,
