@@ -316,10 +316,11 @@ def _widest_angle(poses: PoseTrack, joint: str | None = None) -> str:
 
 def repetition_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row of `Repetitions.to_json` for reading: units in column names, intervals beside means."""
-    units = {"duration": "s", "cycle": "s", "range": "°"}
+    units = {"duration": "s", "cycle": "s", "pause": "s", "range": "°"}
     shown = {name: row[name] for name in ("recording", "subject", "person", "count", "partial")}
     shown |= {
         f"{name} ({unit})": with_interval(row[f"{name}_mean"], row[f"{name}_interval"])
         for name, unit in units.items()
     }
-    return shown | {"pause (s)": row["pause_mean"], "cadence (1/min)": row["cadence"], "angle": row["angle"]}
+    cadence = with_interval(row["cadence"], row["cadence_interval"], 1)
+    return shown | {"cadence (1/min)": cadence, "angle": row["angle"]}
