@@ -15,6 +15,7 @@ from scipy import stats as scipy_stats
 from halp.cli import main
 from halp.core.errors import InputError
 from halp.data.spans import Event, Events
+from halp.reports.pages.findings import shown_groups
 from halp.tasks.group_tests import compare_groups
 from halp.tasks.stats import statistics
 from halp.tasks.within import compare_conditions
@@ -137,15 +138,18 @@ def test_a_covariate_explains_what_only_seems_to_be_a_difference() -> None:
     plain = compare_groups(values, group)["labels"][0]
     (row,) = compare_groups(values, group, covariates={"age": age}, resamples=1999)["labels"]
     assert plain["p"] < 0.01 < row["p"]
+    shown = shown_groups({"labels": [row | {"p_corrected": 1e-4}]})[0]
+    assert shown["adjusted_difference"].startswith(f"{row['pairs'][0]['adjusted_difference']:.3f} [")
+    assert shown["p_corrected"] == "< 0.001"
     (pair,) = row["pairs"]
-    low, high = pair["adjusted_interval"]
+    low, high = pair["adjusted_difference_interval"]
     assert low < 0 < high
     sm = pytest.importorskip("statsmodels.api")
 
     x = np.column_stack([[group[p] == "old" for p in age], list(age.values())]).astype(float)
     theirs = sm.OLS(list(values["x"].values()), sm.add_constant(x)).fit()
     assert pair["adjusted_difference"] == pytest.approx(theirs.params[1])
-    assert pair["adjusted_interval"] == pytest.approx(theirs.conf_int()[1])
+    assert pair["adjusted_difference_interval"] == pytest.approx(theirs.conf_int()[1])
     assert row["p"] == pytest.approx(theirs.pvalues[1], abs=0.05)
 
 
@@ -209,4 +213,8 @@ def test_the_command_compares_visits_of_people(tmp_path: Path, capsys: pytest.Ca
     low, high = found["summary"][0]["interval"]
     assert low < found["summary"][0]["mean"] < high
     assert "within people" in (tmp_path / "p.html").read_text()
-    main(["stats", str(tmp_path / "events.csv"), "--within", "visit"])
+    main(["stats", str(tmp_path / "events.csv"), "--within", "visit", "--out", str(tmp_path / "tables")])
+    head = (tmp_path / "tables" / "groups.csv").read_text().splitlines()[0].split(",")
+    assert head == ["label", *walk["pairs"][0], "p", "p_corrected"]  # the words of the JSON
+    told = capsys.readouterr().out
+    assert f"{walk['pairs'][0]['difference']:.3f} [" in told

@@ -185,7 +185,7 @@ def _few(counts: Mapping[Any, Any]) -> str:
 
 def _statistics(answer: Any) -> Shown:
     from halp.core.files import write_csv
-    from halp.reports.pages.findings import group_rows
+    from halp.reports.pages.findings import group_rows, shown_groups
     from halp.tasks.bouts import HEADINGS
     from halp.tasks.intervals import headed
 
@@ -203,7 +203,7 @@ def _statistics(answer: Any) -> Shown:
         measure = answer.groups["measure"]
         shown += [
             f"groups compared by {HEADINGS.get(measure, measure)}, the first minus the second",
-            table_of(tables["groups"]),
+            table_of(shown_groups(answer.groups)),
         ]
     return Shown(shown, write=write)
 

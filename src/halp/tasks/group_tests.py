@@ -235,7 +235,7 @@ def _adjusted(
     reach = float(student.ppf(0.975, free)) * error
     adjusted = {
         "adjusted_difference": difference,
-        "adjusted_interval": [difference - reach, difference + reach],
+        "adjusted_difference_interval": [difference - reach, difference + reach],
     }
     return {
         "p": p,

@@ -18,7 +18,7 @@ from halp.tasks.agreement import Agreement
 from halp.tasks.bouts import HEADINGS, MOST_LABELS, Bouts
 from halp.tasks.deviation import warnings_about
 from halp.tasks.find_motifs import Motifs, typical_rows
-from halp.tasks.intervals import headed, intervals_beside, with_interval
+from halp.tasks.intervals import headed, intervals_beside
 from halp.tasks.measure_deviation import Deviations
 from halp.tasks.stats import Statistics
 
@@ -127,55 +127,31 @@ def _group_section(report: Report, groups: dict[str, Any]) -> None:
     report.figure(
         bars(values, y_label=groups["measure"]), "Means of groups, ± standard deviation over people."
     )
-    flat = [
-        {
-            "label": row["label"],
-            "first": row["first"],
-            "second": row["second"],
-            "difference": with_interval(row["difference"], _ends(row, "difference"), 3),
-            "effect": with_interval(row["effect"], _ends(row, "effect")),
-            "Cliff's delta": with_interval(row["delta"], _ends(row, "delta")),
-            "p": row["p"],
-            "corrected p": row["p corrected"],
-        }
-        for row in group_rows(groups)
-    ]
     effect = next(
         (p["effect_name"] for r in groups["labels"] for p in r["pairs"] if "effect_name" in p), "none"
     )
     report.rows(
-        flat,
-        f"Differences are the first minus the second; effect: {effect}; Cliff's delta goes from −1 to 1.",
+        shown_groups(groups),
+        f"Differences are the first minus the second; effect: {effect}; delta (Cliff's) goes from −1 to 1.",
     )
 
 
-def _ends(row: dict[str, Any], name: str) -> list[float] | None:
-    return None if row[f"{name} low"] is None else [row[f"{name} low"], row[f"{name} high"]]
-
-
 def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
-    """Comparisons of groups or conditions as rows of a table; missing numbers are empty."""
-    rows = []
-    for row in groups["labels"]:
-        for pair in row["pairs"]:
-            ends = {
-                f"{name} {end}": (pair.get(f"{name}_interval") or (None, None))[at]
-                for name in ("difference", "effect", "delta")
-                for at, end in enumerate(("low", "high"))
-            }
-            rows.append(
-                {"label": row["label"], "first": pair["first"], "second": pair["second"]}
-                | {"difference": pair["difference"], "difference low": ends["difference low"]}
-                | {"difference high": ends["difference high"], "effect": pair.get("effect")}
-                | {
-                    "effect low": ends["effect low"],
-                    "effect high": ends["effect high"],
-                    "delta": pair.get("delta"),
-                }
-                | {"delta low": ends["delta low"], "delta high": ends["delta high"]}
-                | {"p": row["p"], "p corrected": row["p_corrected"]}
-            )
-    return rows
+    """Comparisons of groups or conditions as rows of a table, in the words of the JSON."""
+    return [
+        {"label": row["label"], **pair, "p": row["p"], "p_corrected": row["p_corrected"]}
+        for row in groups["labels"]
+        for pair in row["pairs"]
+    ]
+
+
+def shown_groups(groups: dict[str, Any]) -> list[dict[str, Any]]:
+    """`group_rows` for people: intervals beside their numbers."""
+    return [
+        intervals_beside({name: value for name, value in row.items() if name != "effect_name"}, 3)
+        | {name: f"{row[name]:.3f}" if row[name] >= 0.001 else "< 0.001" for name in ("p", "p_corrected")}
+        for row in group_rows(groups)
+    ]
 
 
 def agreement_page(result: Agreement, path: Path | None = None) -> Report:
