@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 KINECT = ("nw-ucla", "utd-mhad", "msr-action3d", "utkinect")
 NTU = ("ntu-10 xsub", "ntu-10 xview")
+#: SHA-256 of the page as it was registered in commit 7c16114.
+REGISTERED = "1e35d054a14a771a8e5272b7b534ce562187ffd2c7c23d3181ad16a7c5ca1f50"
 
 
 def results(name: str) -> Any:
@@ -134,3 +137,73 @@ def test_pages_quote_the_registered_endpoint(page: str) -> None:
         exact = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
         short = (f"{mean:.1f}", f"{low:+.1f} to {high:+.1f}")
         assert exact in text or all(part in text for part in short), base
+
+
+def test_page_on_transfer_quotes_its_file() -> None:
+    found, checked = results("transfer"), 0
+    text = (ROOT / "docs/appendix/transfer.md").read_text(encoding="utf-8")
+    parts = re.split(r"^\| method .*\n", text, flags=re.MULTILINE)[1:]
+    for measure, part in zip(("ridge", "paired", "knn", "1 per class"), parts, strict=True):
+        for line in part.partition("\n\n")[0].splitlines()[1:]:
+            label, *cells = (cell.strip() for cell in line.strip("|").split(" | "))
+            for name, cell in zip(KINECT, cells, strict=True):
+                if measure == "paired":
+                    assert cell == difference(found["paired"][label.partition(",")[0]][name]), (label, name)
+                else:
+                    value = found["methods"][label.replace(", one scale", "")][name][measure]
+                    spread = "" if value["std"] is None else f" ± {shown(value['std'])}"
+                    assert cell == shown(value["mean"]) + spread, (measure, label, name)
+                checked += 1
+    assert checked == 4 * (5 + 4 + 5 + 5)
+
+
+def test_page_on_what_training_adds_quotes_its_files() -> None:
+    page, found = "docs/appendix/training-pays.md", results("training_pays")
+    measures = ("knn", "1 label", "5 labels", "ridge")
+    names = {
+        "raw coordinates, one scale": "raw coordinates",
+        "untrained": "untrained",
+        "halp-base of 0.2.0: trained GRU, no invariance": "without invariance",
+        "untrained GRU, invariance fitted": "untrained, invariance fitted",
+        "halp-base": "halp-base",
+        "labels of the other sets, linear": "labels of the other sets",
+    }
+    every = list(rows(page))
+    first = {row[0].replace("`", ""): row[1:] for row in reversed(every) if len(row) == 5}
+    for label, name in names.items():
+        assert first[label] == [shown(found["accuracy"][name]["mean"][key]) for key in measures], label
+    gaps = {row[0]: row[1:] for row in every if len(row) == 7}
+    for label, key in (("1 label", "1 label"), ("5 labels", "5 labels"), ("kNN", "knn"), ("ridge", "ridge")):
+        cells = [found["differences"]["halp-base"][name][key] for name in (*KINECT, *NTU)]
+        assert gaps[label] == [difference(cell).replace("(+", "(").replace("to +", "to ") for cell in cells]
+    control = results("training_pays_control")["accuracy"]
+    wide = {row[0]: row[1:-1] for row in rows(page, "Without any view") if len(row) == 8}
+    for label in ("without invariance", "large directions shrunk, no views", "halp-base"):
+        cells = [control[name][label] for name in (*KINECT, *NTU)]
+        assert wide[label] == [" / ".join(shown(cell[key]) for key in measures[:3]) for cell in cells], label
+
+
+def test_page_on_ten_classes_quotes_the_endpoint() -> None:
+    found, checked = results("endpoint")["accuracy"], 0
+    for row in rows("docs/appendix/ntu10.md", "The registered endpoint"):
+        method, split = row[0].replace("untrained", "untrained MoCo"), row[1].replace("-", "")
+        if split in ("xsub", "xview"):
+            keys = ("1 %", "5 %", "10 %", "kNN", "all labels")
+            assert row[2:] == [shown(found[method][split][key][0]) for key in keys], row[:2]
+            checked += 1
+    assert checked == 10
+
+
+def test_page_on_robustness_quotes_the_trial_of_two_persons() -> None:
+    found = results("two_persons")["accuracy"]
+    table = {row[0]: row[1:] for row in rows("docs/appendix/robustness.md", "Two persons") if len(row) == 3}
+    for name, measures in found.items():
+        cells = table[f"{name}, as shipped" if name == "maximum" else name]
+        for place, key in enumerate(("utd-mhad", "msr-action3d")):
+            means = [sum(values[key]) / len(values[key]) for values in measures.values()]
+            assert cells[place] == " / ".join(map(shown, means)), (name, key)
+
+
+def test_the_registered_text_stands_as_it_was_committed() -> None:
+    content = (ROOT / "experiments" / "registration.md").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == REGISTERED

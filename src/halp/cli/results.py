@@ -132,7 +132,7 @@ def reproduce(
         halp reproduce linear --scale paper --data ntu60=stores/ntu60 pku2=stores/pku2
         halp reproduce all --scale paper --dry-run
         halp reproduce graphs --data graphs --datasets MUTAG NCI1 --workers 2
-        halp reproduce --list
+        halp reproduce semi --list
 
     Args:
         table: which one (see `halp reproduce`), or all (transfer only if there is a target).
@@ -155,10 +155,11 @@ def reproduce(
         precision: of trainings: 32-true, bf16-mixed or 16-mixed.
         set: override settings of all runs, such as epochs=100, or of protocols, such as linear.head=mlp.
         out: where runs, tables and reports go; a sweep that was stopped is resumed from there.
-        list: say for every row of the paper's tables what runs it; train nothing.
+        list: say for every row of the paper's tables, or of the one that is named, what runs it; train
+            nothing.
         dry_run: print the plan and what it costs, train nothing.
     """
-    if table == "graphs":
+    if table == "graphs" and not list:
         graphs = {"sets": datasets, "seeds": seeds, "svm": svm, "settings": flat(set), "out": out}
         return _reproduce_graphs(data, workers, engine, dry_run, json, **graphs)
 
@@ -166,7 +167,8 @@ def reproduce(
     from halp.reproduce.summary import list_as_table, rows_as_table, schedule_as_table, summary_as_table
 
     if list:
-        return show([asdict(row) for row in list_rows()], rows_as_table(), json=json)
+        rows = list_rows("" if table == "all" else table)
+        return show([asdict(row) for row in rows], rows_as_table(rows), json=json)
     if not table:
         return show({key: known.title for key, known in list_tables().items()}, list_as_table(), json=json)
     choices: dict[str, Any] = {"data": data, "target": target, "scale": scale, "splits": split}

@@ -18,7 +18,7 @@ from halp.evaluation.results import mean_and_std, versions
 from halp.reports.page import Report
 from halp.reports.run_report import add_curves, add_prototypes
 from halp.reproduce.scheduler import Schedule
-from halp.reproduce.tables import TableRow, list_rows, list_tables
+from halp.reproduce.tables import RowStatus, TableRow, list_tables
 from halp.training import Run
 
 # row, column, data set and split → one value per seed
@@ -240,11 +240,11 @@ def list_as_table() -> Table:
     return shown
 
 
-def rows_as_table() -> Table:
-    """Every row of the paper's tables, and what runs it."""
+def rows_as_table(rows: Sequence[RowStatus]) -> Table:
+    """Rows of the paper's tables, and what runs each."""
     shown = Table("in the paper", "row", "published", "run by", "note")
     before = ""
-    for status in list_rows():
+    for status in rows:
         paper = " / ".join("–" if value is None else f"{value:g}" for value in status.paper)
         source = status.source if status.source != before else ""
         shown.add_row(source, status.row, paper, status.how, status.note)

@@ -142,7 +142,6 @@ class RowStatus:
     table: str
     row: str
     paper: tuple[float | None, ...]
-    runs: bool
     how: str
     note: str = ""
 
@@ -212,12 +211,16 @@ def list_tables() -> dict[str, PaperTable]:
     return dict(_tables())
 
 
-def list_rows() -> list[RowStatus]:
-    """All rows of all tables, in the order of the paper, and which command runs each."""
+def list_rows(name: str = "") -> list[RowStatus]:
+    """All rows, in the order of the paper, and which command runs each; with a name those of the same table
+    of the paper.
+    """
+    source = get_table(name).source if name else ""
     rows = [
-        RowStatus(table.source, table.id, row.name, row.paper, True, f"halp reproduce {table.id}", row.note)
+        RowStatus(table.source, table.id, row.name, row.paper, f"halp reproduce {table.id}", row.note)
         for table in list_tables().values()
         for row in table.rows
+        if source in ("", table.source)
     ]
     return sorted(rows, key=_place)
 
