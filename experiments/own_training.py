@@ -4,7 +4,8 @@ user.
 Training parts of the four Kinect sets of `experiments.training_pays`, the clips of `halp demo` (people kept
 apart) and, with RAW (a folder of NTU-60 files), 250 to 6,667 clips of NTU-10 x-sub. The recipe `own` starts
 from `halp-base`, by MoCo and by MoCo with HaLP, paired by seed. kNN (k = 1), one labelled clip per class
-(ridge on unit vectors, 20 draws for each seed), ridge with all labels; standardised on the training clips.
+(ridge on unit vectors, 20 draws for each seed), ridge with all labels (up to 1,500 clips); standardised on
+the training clips.
 Intervals are hierarchical over seeds, draws and test people. A stopped command resumes: what was measured is
 kept in `--out`. Writes `results/own_training.json`.
 """
@@ -48,6 +49,7 @@ SETS = {"utkinect": 10, "msr-action3d": 10, "utd-mhad": 10, "nw-ucla": 10, "demo
 CURVE = {250: 3, 1000: 3, 4000: 1, 6667: 1}
 TERMS = {"MoCo": '["infonce"]', "HaLP": '["infonce", "halp"]'}
 MEASURES, DRAWS = ("knn", "1 label", "ridge"), 20
+RIDGE_MOST = 1500  # training clips above which ridge would cost minutes each time
 FROZEN = "frozen"
 
 
@@ -70,21 +72,28 @@ def demo_store(path: Path) -> Store:
     return open_store(path)
 
 
-def right(vectors: Array, task: Task, train: Array, test: Array, seed: int) -> dict[str, Array]:
-    """Which test clips are right `(draws, clips)`, by measure."""
+def all_labels(vectors: Array, task: Task, train: Array, test: Array) -> dict[str, Array]:
+    """Which test clips are right `(1, clips)` with all labels; ridge up to `RIDGE_MOST` clips."""
     labels, classes = task.labels, int(task.labels.max()) + 1
     wanted, scaled = labels[test], unit((vectors - vectors[train].mean(0)) / vectors[train].std(0).clip(1e-6))
-    near = knn_predict(scaled[train], labels[train], scaled[test]) == wanted
-    one, probe = [], PlainProbe.standardised(vectors, train, test)
+    found = {"knn": knn_predict(scaled[train], labels[train], scaled[test]) == wanted}
+    if len(train) <= RIDGE_MOST:
+        folds = group_folds(task.groups[train], 5)
+        penalty, _ = choose_ridge_penalty(vectors[train], labels[train], folds, classes)
+        classifier = fit_ridge(vectors[train], labels[train], penalty, classes)
+        found["ridge"] = classifier.predict(vectors[test]) == wanted
+    return {name: value[None] for name, value in found.items()}
+
+
+def one_label(vectors: Array, task: Task, train: Array, test: Array, seed: int) -> Array:
+    """Which test clips are right `(draws, clips)` with one label per class."""
+    labels, probe, right = task.labels, PlainProbe.standardised(vectors, train, test), []
     for draw in range(DRAWS):
         order = np.random.default_rng([seed, draw]).permutation(len(train))
         mine = labels[train][order]
         places = np.concatenate([order[mine == label][:1] for label in np.unique(mine)])
-        one.append(probe.scores(places, labels[train][places]).argmax(1) == wanted)
-    folds = group_folds(task.groups[train], 5)
-    penalty, _ = choose_ridge_penalty(vectors[train], labels[train], folds, classes)
-    ridge = fit_ridge(vectors[train], labels[train], penalty, classes).predict(vectors[test]) == wanted
-    return {"knn": near[None], "1 label": np.stack(one), "ridge": ridge[None]}
+        right.append(probe.scores(places, labels[train][places]).argmax(1) == labels[test])
+    return np.stack(right)
 
 
 def encoded(encoder: Any, store: Store, rows: Array) -> Array:
@@ -97,22 +106,25 @@ def encoded(encoder: Any, store: Store, rows: Array) -> Array:
 
 
 def measured(task: Task, store: Any, train: Array, test: Array, method: str, seed: int, out: Path) -> Any:
-    """`right` of an encoder, from its file where it was measured before."""
+    """Which test clips are right by measure, from its file where it was measured before."""
     path, rows = out / f"{task.name}-{len(train)}-{method}-{seed}.npz", np.sort(np.r_[train, test])
 
     def frozen() -> dict[str, Array]:
-        return {"vectors": encoded(load_encoder("halp-base"), store, rows)}
+        vectors = encoded(load_encoder("halp-base"), store, rows)
+        return {"vectors": vectors, **all_labels(vectors, task, train, test)}
 
     def make() -> dict[str, Array]:
         if method == FROZEN:  # seeds draw labels only
-            vectors = kept_arrays(out / f"{task.name}-{len(train)}-{FROZEN}.npz", frozen)["vectors"]
-        else:
-            store.splits["own"] = Split("own", "name", tuple(np.asarray(store.names)[train].tolist()))
-            recipe = load_recipe("own", ["split=own", f"terms={TERMS[method]}", f"seed={seed}"])
-            run = pretrain(recipe, store, path.with_suffix(""), init="halp-base", progress=False)
-            vectors = encoded(run.encoder(), store, rows)
-            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-        return right(vectors, task, train, test, seed)
+            found = kept_arrays(out / f"{task.name}-{len(train)}-{FROZEN}.npz", frozen)
+            vectors = found.pop("vectors")
+            return {**found, "1 label": one_label(vectors, task, train, test, seed)}
+        store.splits["own"] = Split("own", "name", tuple(np.asarray(store.names)[train].tolist()))
+        recipe = load_recipe("own", ["split=own", f"terms={TERMS[method]}", f"seed={seed}"])
+        run = pretrain(recipe, store, path.with_suffix(""), init="halp-base", progress=False)
+        vectors = encoded(run.encoder(), store, rows)
+        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+        found = all_labels(vectors, task, train, test)
+        return {**found, "1 label": one_label(vectors, task, train, test, seed)}
 
     return kept_arrays(path, make)
 
@@ -125,15 +137,15 @@ def compared(task: Task, store: Any, train: Array, test: Array, seeds: int, out:
     }
     people, found = np.asarray(store.subjects)[test], {"clips": len(train), "seeds": seeds}
     values = {
-        method: {name: 100.0 * np.stack([row[name] for row in rows]) for name in MEASURES}
+        method: {name: 100.0 * np.stack([row[name] for row in rows]) for name in MEASURES if name in rows[0]}
         for method, rows in cells.items()
     }
     for method, row in values.items():
         found[method] = {name: round(float(value.mean()), 4) for name, value in row.items()}
     for first, second in (("MoCo", FROZEN), ("HaLP", FROZEN), ("HaLP", "MoCo")):
         found[f"{first} − {second}"] = {
-            name: hierarchical_interval(values[first][name] - values[second][name], people).to_json()
-            for name in MEASURES
+            name: hierarchical_interval(value - values[second][name], people).to_json()
+            for name, value in values[first].items()
         }
     return found
 

@@ -185,13 +185,32 @@ def test_page_on_what_training_adds_quotes_its_files() -> None:
 
 def test_page_on_ten_classes_quotes_the_endpoint() -> None:
     found, checked = results("endpoint")["accuracy"], 0
+    keys = ("1 %", "5 %", "10 %", "kNN", "all labels")
     for row in rows("docs/appendix/ntu10.md", "The registered endpoint"):
         method, split = row[0].replace("untrained", "untrained MoCo"), row[1].replace("-", "")
         if split in ("xsub", "xview"):
-            keys = ("1 %", "5 %", "10 %", "kNN", "all labels")
             assert row[2:] == [shown(found[method][split][key][0]) for key in keys], row[:2]
             checked += 1
-    assert checked == 10
+        elif split == "both":
+            cells = [corrected(row[0], key) for key in keys[1:]]
+            assert row[3:] == cells, row[0]
+            checked += 1
+    assert checked == 12
+
+
+@pytest.mark.parametrize("page", ["docs/when-halp-helps.md", "docs/results.md"])
+def test_pages_quote_the_exploratory_differences(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    for key in ("5 %", "kNN", "all labels"):
+        assert corrected("HaLP − MoCo", key) in text, key
+
+
+def corrected(name: str, key: str) -> str:
+    """An exploratory difference of the endpoint's file, mean of both splits, with its corrected interval."""
+    for row in results("endpoint")["exploratory"]:
+        if (row["difference"], row["split"], row["probe"]) == (name, "both", key):
+            return difference(row["corrected interval"])
+    raise AssertionError(f"{name}, {key} is not in the file")
 
 
 def test_page_on_robustness_quotes_the_trial_of_two_persons() -> None:
