@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from halp.core.errors import InputError, Interrupted
+from halp.core.errors import InputError, Interrupted, missing_extra
 from halp.core.job_parts import Part
 from halp.core.pools import cores, local_pool
 
@@ -67,9 +67,7 @@ class Engine:
         if self.workers is not None and self.workers < 1:
             raise InputError(f"{self.workers} workers cannot do anything; choose at least 1")
         if self.address is not None and self.address.partition("://")[0] not in _SCHEMES:
-            raise InputError(
-                f"'{self.address}' is not the address of a scheduler; write it as tcp://HOST:PORT"
-            )
+            raise InputError(f"'{self.address}' is not the address of a scheduler; write tcp://HOST:PORT")
 
     @property
     def processes(self) -> int:
@@ -233,12 +231,8 @@ def _dask(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise InputError(
-            "--engine needs Dask, which is missing; install it with `pip install 'halp-motion[cluster]'`"
-        ) from None
+        raise missing_extra("--engine needs Dask, which is missing", "cluster") from None
     try:
         return Client(re.sub("^dask://", "tcp://", address), timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
-        raise InputError(
-            f"no scheduler answers at '{address}' ({error}); start one with `dask scheduler`"
-        ) from None
+        raise InputError(f"no scheduler answers at '{address}' ({error}); start `dask scheduler`") from None

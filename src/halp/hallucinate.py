@@ -107,9 +107,7 @@ def plan_positives(
     ):
         check_choice(kind, name, known)
     if len(prototypes) < 2:
-        raise InputError(
-            f"hallucination needs at least two prototypes to walk between, not {len(prototypes)}"
-        )
+        raise InputError(f"hallucination needs at least two prototypes, not {len(prototypes)}")
     if query is None and "query" in (anchor, direction):
         raise InputError("anchor 'query' and direction 'query' need the query; pass query=")
     if query is None and positive_filter == "variant-1":

@@ -150,13 +150,9 @@ def kmeans(
     if not 1 <= k <= len(x):
         raise InputError(f"k-means cannot make {k} clusters out of {len(x)} points; ask for at most {len(x)}")
     if x.is_cpu and not torch.isfinite(x).all().tolist():
-        raise InputError(
-            "k-means got a point that is not finite; the encoder has diverged or a clip holds NaN"
-        )
+        raise InputError("k-means got a point that is not finite; an encoder diverged or a clip holds NaN")
     if start is not None and start.shape != (k, x.shape[1]):
-        raise InputError(
-            f"k-means starts from {k} centres ({k}, {x.shape[1]}), not from shape {tuple(start.shape)}"
-        )
+        raise InputError(f"k-means needs {k} start centres ({k}, {x.shape[1]}), not {tuple(start.shape)}")
     x = precise(x)
     # autocast would round the products to half precision, in which centres do not come to rest
     with torch.autocast(x.device.type, enabled=False):

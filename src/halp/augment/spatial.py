@@ -105,9 +105,7 @@ class Mirror(AugmentationBase[MirrorSettings]):
         super().__init__(settings, topology)
         self.counterparts = torch.tensor(topology.mirror)
         if settings.axis >= topology.dimensions:
-            raise InputError(
-                f"mirror: axis = {settings.axis}, but clips have {topology.dimensions} coordinates"
-            )
+            raise InputError(f"mirror: axis = {settings.axis}; clips have {topology.dimensions} coordinates")
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         mirrored = clips[:, :, :, self.counterparts.to(clips.device)]

@@ -163,9 +163,7 @@ def _open_labelled(source: Path, labels: LabelOptions, reading: Reading) -> Sour
     if labels.events is None:
         return open_source(source, reading, labels=labels.labels, pattern=labels.pattern)
     if labels.labels is not None or labels.pattern is not None:
-        raise InputError(
-            "labels come from --events or from --labels and --pattern, not from both; leave one out"
-        )
+        raise InputError("labels come either from --events or from --labels and --pattern; leave one out")
     from halp.tasks.events.formats import read_events
     from halp.tasks.windows import label_windows, usual_cutting
 

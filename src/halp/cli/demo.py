@@ -136,9 +136,7 @@ def _clear(folder: Path, overwrite: bool) -> None:
         )
         if not ours or not overwrite:
             why = "" if ours else " and was not made by a demonstration"
-            raise InputError(
-                f"'{path}' exists already{why}; it is left as it is: choose another --out, or move it away"
-            )
+            raise InputError(f"'{path}' exists already{why}; choose another --out, or move it away")
     try:
         write_text(
             folder / MARKER,
@@ -147,6 +145,4 @@ def _clear(folder: Path, overwrite: bool) -> None:
         for path in there:
             shutil.rmtree(path)
     except OSError as error:
-        raise InputError(
-            f"'{folder}' cannot be written ({error}); choose another folder with --out"
-        ) from error
+        raise InputError(f"'{folder}' cannot be written ({error}); choose another one with --out") from error

@@ -39,9 +39,7 @@ def join_parts(out: Path) -> None:
         The store or file that the command with `--shard 1/n` … `--shard n/n` is to write.
     """
     if not _record(out).exists():
-        raise InputError(
-            f"no part of '{out}' was computed here; run the command with --shard 1/n, 2/n, … first"
-        )
+        raise InputError(f"no part of '{out}' was computed here; run it with --shard 1/n, 2/n, … first")
     told = read_json(_record(out))
     arguments, parts = [], 1
     given = iter(told["arguments"])

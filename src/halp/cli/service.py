@@ -7,7 +7,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from halp.cli.app import app, show, table_of
-from halp.core.errors import InputError
+from halp.core.errors import missing_extra
 
 
 @app.command
@@ -46,9 +46,7 @@ def serve(
         from halp.serve.server import api_keys
         from halp.serve.server import serve as run
     except ImportError as error:
-        raise InputError(
-            f"the service needs {error.name}; install it with `pip install 'halp-motion[serve]'`"
-        ) from error
+        raise missing_extra(f"the service needs {error.name}", "serve") from error
     run(
         models,
         index=index,

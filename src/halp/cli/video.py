@@ -12,7 +12,7 @@ from tyro.conf import Positional
 from halp.cli.app import app, note, print_json, warn
 from halp.cli.options import READING, ReadingArgs
 from halp.cli.verbs import Verb
-from halp.core.errors import InputError
+from halp.core.errors import missing_extra
 
 if TYPE_CHECKING:
     from halp.tasks.live import LiveRecognition
@@ -52,9 +52,7 @@ def explore(
     try:
         from halp.explorer.server import serve
     except ImportError as error:
-        raise InputError(
-            f"the explorer needs {error.name}; install it with `pip install 'halp-motion[explore]'`"
-        ) from error
+        raise missing_extra(f"the explorer needs {error.name}", "explore") from error
     from halp.explorer.session import Settings
 
     settings = Settings(source, encoder, labels, reading.reading, runs)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from halp._version import DISTRIBUTION
+
 
 class InputError(ValueError):
     """A file, setting or argument is wrong. The message says what, where and the remedy.
@@ -14,6 +16,15 @@ class InputError(ValueError):
     """
 
     exit_code = 2
+
+
+def missing_extra(need: str, extra: str) -> InputError:
+    """The error for a package that is not installed.
+
+    >>> str(missing_extra("films need PyAV", "video"))
+    "films need PyAV; install it with `pip install 'halp-motion[video]'`"
+    """
+    return InputError(f"{need}; install it with `pip install '{DISTRIBUTION}[{extra}]'`")
 
 
 class Interrupted(Exception):

@@ -140,9 +140,7 @@ def load_plugin(source: str) -> ModuleType:
                     f"--plugin {source}: there is no module '{source}'; give the name of an installed module"
                     " or the path of a .py file"
                 ) from None
-            raise InputError(
-                f"--plugin {source}: it needs the module '{error.name}', which is not installed"
-            ) from error
+            raise InputError(f"--plugin {source}: module '{error.name}' is not installed") from error
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -41,9 +41,7 @@ def store_from_arrays(
     columns = {"labels": labels, "subjects": subjects, "cameras": cameras, "names": names}
     for column, values in columns.items():
         if values is not None and len(values) != len(arrays):
-            raise InputError(
-                f"there are {len(arrays)} arrays but {len(values)} {column}; give one for each array"
-            )
+            raise InputError(f"there are {len(arrays)} arrays but {len(values)} {column}; give one per array")
     if not len(arrays):
         raise InputError("there is no array to make a store of; give at least one")
     names = [f"clip-{number:06}" for number in range(len(arrays))] if names is None else list(names)

@@ -181,13 +181,9 @@ def smooth(frames: Frames, window: float = 7.0) -> Frames:
 def lowpass(frames: Frames, hertz: float = 6.0, fps: float = -1.0) -> Frames:
     """Butterworth filter of fourth order, forwards and backwards, that keeps movements below `hertz`."""
     if fps <= 0:
-        raise InputError(
-            f"step 'lowpass={hertz:g}' needs the frame rate, which no recording states; give --fps"
-        )
+        raise InputError(f"step 'lowpass={hertz:g}' needs the frame rate, which is not recorded; give --fps")
     if hertz >= fps / 2:
-        raise InputError(
-            f"step 'lowpass={hertz:g}' is not below half the frame rate ({fps:g}); choose a lower number"
-        )
+        raise InputError(f"step 'lowpass={hertz:g}' is not below half the frame rate ({fps:g}); choose less")
     from scipy.signal import butter, sosfiltfilt
 
     sections = butter(2, hertz, fs=fps, output="sos")

@@ -55,9 +55,7 @@ def split(
     if (folds is None) == (not hold_out):
         raise InputError("a split needs either --folds NUMBER or --hold-out VALUE …, and not both")
     if by == STRATIFIED and hold_out:
-        raise InputError(
-            "stratified folds hold no value out; give --folds NUMBER, or --by a column with --hold-out"
-        )
+        raise InputError("stratified folds hold no value out; give --folds, or --by a column with --hold-out")
     rules = _hold_out(opened, by, hold_out, name) if hold_out else _folds(opened, by, folds or 0, name, seed)
     for rule in rules:
         rule.indices(opened.columns)
@@ -71,9 +69,7 @@ def _folds(store: Store, by: str, folds: int, name: str | None, seed: int) -> li
         raise InputError(f"{folds} folds are not possible; choose at least 2")
     if by == STRATIFIED:
         if not (store.labels >= 0).any():
-            raise InputError(
-                f"store '{store.path}' has no labels to stratify by; use --by subject, recording or name"
-            )
+            raise InputError(f"store '{store.path}' has no labels to stratify by; use --by subject or name")
         return [*k_fold(name or STRATIFIED, folds, column=drawn_by(store), seed=seed, stratified=True)]
     values = np.unique(_column(store, by))
     if len(values) < folds:
@@ -97,9 +93,7 @@ def _hold_out(store: Store, by: str, values: Sequence[str], name: str | None) ->
     held = tuple(known[check_choice(f"{by} in store '{store.path}'", value, known)] for value in values)
     train = tuple(value for value in np.unique(column).tolist() if value not in held)
     if not train:
-        raise InputError(
-            f"all values of '{by}' are held out, so nothing is left for training; leave some out"
-        )
+        raise InputError(f"all values of '{by}' are held out, so nothing is left for training; leave some")
     return [Split(name or by, by, train, held)]
 
 

@@ -69,9 +69,7 @@ def check_steps(steps: Sequence[str]) -> tuple[str, ...]:
         if equals and name not in NUMBERED:
             raise InputError(f"normalisation step '{name}' takes no number; write it without '={value}'")
         if equals and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) and float(value) > 0):
-            raise InputError(
-                f"normalisation step '{given}': '{value}' is not a number above 0; {NUMBERED[name][2]}"
-            )
+            raise InputError(f"step '{given}': '{value}' is not a number above 0; {NUMBERED[name][2]}")
     return tuple(steps)
 
 
@@ -304,9 +302,7 @@ MIDDLE = "shoulder_center"
 def centre_persons(frames: Frames, topology: Topology) -> Frames:
     """Subtract from every person, in every frame, their own joint between the shoulders; zeros stay zero."""
     if MIDDLE not in topology.joints:
-        raise InputError(
-            f"step 'centre-persons' needs a joint '{MIDDLE}', which topology '{topology.name}' does not have"
-        )
+        raise InputError(f"step 'centre-persons' needs a joint '{MIDDLE}', not in topology '{topology.name}'")
     middle = frames[:, :, topology.index(MIDDLE)]
     missing = (frames == 0).all(axis=3, keepdims=True)
     return np.where(missing, np.float32(0), frames - middle[:, :, None]).astype(np.float32)
@@ -319,9 +315,7 @@ def turn_each_frame(frames: Frames, topology: Topology) -> Frames:
     A frame in which it cannot be seen is turned like the one before.
     """
     if topology.across is None or topology.dimensions != 3:
-        raise InputError(
-            f"step 'yaw-frames' needs the 3D shoulders of a body, which '{topology.name}' does not name"
-        )
+        raise InputError(f"step 'yaw-frames' needs 3D shoulders, which '{topology.name}' does not name")
     start, end = (frames[:, 0, topology.index(joint)].astype(np.float64) for joint in topology.across)
     x, z = (end - start)[:, 0], (end - start)[:, 2]
     length = np.hypot(x, z)

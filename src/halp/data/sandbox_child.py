@@ -221,9 +221,7 @@ def filled(raw: object, dtype: object, shape: object, fortran: bool) -> Any:
         raise pickle.UnpicklingError("an array of objects is damaged")
     sizes = tuple(size for size in shape if type(size) is int and 0 <= size < 1 << 40)
     if len(sizes) != len(shape) or len(shape) > 32 or math.prod(sizes) * dtype.value.itemsize != len(data):
-        raise pickle.UnpicklingError(
-            f"an array of shape {str(shape)[:40]} does not fit its {len(data)} bytes"
-        )
+        raise pickle.UnpicklingError(f"an array of shape {str(shape)[:40]} does not fit {len(data)} bytes")
     if not data:
         return np.empty(sizes, dtype=dtype.value)
     return np.frombuffer(data, dtype=dtype.value).reshape(sizes, order="F" if fortran else "C")

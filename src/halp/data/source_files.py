@@ -103,9 +103,7 @@ def _walk(root: Path) -> Iterator[Path]:
             with os.scandir(folder) as listed:
                 here = sorted(listed, key=lambda entry: entry.name)
         except OSError as error:
-            raise InputError(
-                f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions"
-            ) from error
+            raise InputError(f"folder '{error.filename}' cannot be listed ({error.strerror})") from error
         here = [entry for entry in here if not (entry.is_symlink() and leads_out(Path(entry.path), inside))]
         folders = [entry.path for entry in here if _is_folder(entry)]
         paths = (
@@ -191,9 +189,7 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise InputError(f"'{path}' is not a regular file; remove it from the source")
         if status.st_size > limit:
-            raise InputError(
-                f"'{path}' has {status.st_size} bytes, more than the {limit} a clip may have; split it"
-            )
+            raise InputError(f"'{path}' has {status.st_size} bytes; a clip may have {limit}; split it")
         with open(path, "rb") as file:
             return file.read(limit + 1)
     except OSError as error:

@@ -56,9 +56,7 @@ class SplitRule(ABC):
             raise InputError(f"split '{self.name}': clip {clip} is in the training and in the test part")
         for part, chosen in (("training", in_train), ("test", in_test)):
             if not chosen.any():
-                raise InputError(
-                    f"split '{self.name}' leaves no {part} clip in this store; choose another split"
-                )
+                raise InputError(f"split '{self.name}' leaves no {part} clip in this store; choose another")
         return np.flatnonzero(in_train), np.flatnonzero(in_test)
 
     def _column(self, columns: Columns, column: str) -> npt.NDArray[Any]:
@@ -157,9 +155,7 @@ class FewLabels(SplitRule):
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1 or self.per_class < 0:
-            raise InputError(
-                f"split '{self.name}': a share of {self.share} is not possible; choose one above 0, up to 1"
-            )
+            raise InputError(f"split '{self.name}': a share of {self.share} is not above 0 and up to 1")
 
     def indices(self, columns: Columns) -> tuple[Indices, Indices]:
         """Indices of the few labelled and of the test clips.

@@ -113,9 +113,7 @@ def topology_from_json(data: Mapping[str, Any]) -> Topology:
         return topology
     except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
         reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        raise InputError(
-            f"a recorded topology is damaged ({reason}); prepare the store or train the run again"
-        ) from None
+        raise InputError(f"a recorded topology is damaged ({reason}); prepare or train again") from None
 
 
 def map_frames(path: Path) -> np.memmap[Any, np.dtype[np.float32]]:
@@ -197,9 +195,7 @@ def content_hash(path: Path, offset: int) -> tuple[str, int | None]:
                     bar.advance(len(block) // 2**20)
         digest.update(fingerprinted(path))
     except OSError as error:
-        raise InputError(
-            f"store '{path}' cannot be read ({error}); check the disk and its permissions"
-        ) from error
+        raise InputError(f"store '{path}' cannot be read ({error}); check disk and permissions") from error
     return digest.hexdigest(), bad
 
 

@@ -281,9 +281,7 @@ def path_tags(pattern: str, source: Path) -> PathTags:
                 values.setdefault(column, set()).add(cell)
     if not values:
         example = f"; the first file is '{files[0]}'" if files else ""
-        raise InputError(
-            f"the path pattern '{pattern}' fits no file below '{source}'{example}; correct the pattern"
-        )
+        raise InputError(f"the path pattern '{pattern}' fits no file below '{source}'{example}; correct it")
     return PathTags(pattern, expression, values)
 
 

@@ -41,9 +41,7 @@ def read_topology(path: Path) -> Topology:
 
     text = read_text(path, MIB)
     if text.count('"') + text.count("'") > _MOST_QUOTES:
-        raise InputError(
-            f"'{path}' names more joints than the {_MOST_JOINTS} that a skeleton may have; shorten it"
-        )
+        raise InputError(f"'{path}' names more than {_MOST_JOINTS} joints; shorten it")
     try:
         data: dict[str, Any] = tomlkit.parse(text).unwrap()
     except TOMLKitError as error:

@@ -47,9 +47,7 @@ def cut_windows(
     # Each start is rounded on its own, so that rounding does not add up over a long recording.
     count = int((length_frames - width) / (stride_seconds * fps) + 1e-9) + 1
     if count > length_frames:
-        raise InputError(
-            f"a stride of {stride_seconds:g} s is shorter than a frame at {fps:g} frames per second"
-        )
+        raise InputError(f"a stride of {stride_seconds:g} s is shorter than a frame at {fps:g} fps")
     starts = [round(number * stride_seconds * fps) for number in range(count)]
     starts = [start for start in starts if start + width <= length_frames]
     if starts[-1] + width < length_frames:

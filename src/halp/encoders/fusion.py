@@ -91,9 +91,7 @@ class FusionEncoder(nn.Module):
 
     def forward(self, clips: Tensor) -> Tensor:
         if clips.shape[3] != len(self.parents):
-            raise InputError(
-                f"the encoder reads {len(self.parents)} joints; these clips have {clips.shape[3]}"
-            )
+            raise InputError(f"the encoder reads {len(self.parents)} joints, not {clips.shape[3]}")
         batch, _, persons = clips.shape[:3]
         bodies = clips.transpose(1, 2).flatten(0, 1)
         seen = (bodies != 0).flatten(1).any(1)

@@ -228,9 +228,7 @@ def load_package(path: str | os.PathLike[str], stream: str | None = None) -> Pre
         what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(f"package '{path}': config.json does not fit ({what}); export it again") from error
     if stream is not None and stream != encoder.stream:
-        raise InputError(
-            f"package '{path}' reads stream '{encoder.stream}', not '{stream}'; leave the stream out"
-        )
+        raise InputError(f"package '{path}' reads stream '{encoder.stream}', not '{stream}'; omit the stream")
     return encoder.eval()
 
 
@@ -245,9 +243,7 @@ def _read_tensors(path: Path, config: Mapping[str, Any], part: str, file: str) -
             )
         weights = load_file(path / file)
     except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"'{path / file}' cannot be read ({error}); fetch or export the package again"
-        ) from error
+        raise InputError(f"'{path / file}' cannot be read ({error}); fetch or export it again") from error
     for name, value in weights.items():
         if not bool(torch.isfinite(value).all()):
             raise InputError(f"package '{path}': '{name}' holds a number that is not finite; export it again")
@@ -261,9 +257,7 @@ def _build(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Pretrain
             raise InputError(f"{name} = {config[name]!r} must be a whole number from 1 to {largest:,}")
     topology = topology_from_json(config["topology"])
     if topology.dimensions not in (2, 3) or not len(topology):
-        raise InputError(
-            f"a topology of {len(topology)} joints with {topology.dimensions} coordinates is not possible"
-        )
+        raise InputError(f"{len(topology)} joints with {topology.dimensions} coordinates are not possible")
     split_stream(str(config["stream"]))
     architecture, provenance = config["encoder"], config["provenance"]
     if not isinstance(architecture, dict) or not isinstance(provenance, dict):
@@ -307,6 +301,4 @@ def _refuse_misfit(inner: nn.Module, weights: Mapping[str, Tensor]) -> None:
     wrong = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
     if wrong:
         name = wrong[0]
-        raise InputError(
-            f"the weights '{name}' have shape {found.get(name)}, the architecture {expected.get(name)}"
-        )
+        raise InputError(f"weights '{name}' have shape {found.get(name)}, the encoder {expected.get(name)}")

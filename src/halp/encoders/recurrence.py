@@ -99,9 +99,7 @@ class Recurrences(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.spent:
-            raise RuntimeError(
-                "the gates of this GRU made room for their gradients: its backward pass runs once only"
-            )
+            raise RuntimeError("the backward pass of this GRU runs once only: its gates hold their gradients")
         ctx.spent = True
         tasks = zip(grads, ctx.needs_input_grad[2::5], _fives(ctx.saved_tensors))
         with torch.autocast("cpu", enabled=False):

@@ -220,9 +220,7 @@ def _backbone(encoder: Encoder, protocols: Sequence[str]) -> Any:
                 f"protocol '{protocol}' evaluates one encoder; several go to the protocol 'ensemble'"
             )
     if not isinstance(encoder, nn.Module):
-        raise InputError(
-            f"an encoder is needed, not {type(encoder).__name__}; load one with halp.load_encoder"
-        )
+        raise InputError(f"an encoder is needed, not {type(encoder).__name__}; see halp.load_encoder")
     return encoder
 
 

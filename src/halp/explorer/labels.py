@@ -264,9 +264,7 @@ class LabelBook:
     def _known_class(self, number: int) -> LabelClass:
         if known := next((one for one in self.now.classes if one.id == number), None):
             return known
-        raise InputError(
-            "this class was removed or merged in another tab; look at the classes, then do it again"
-        )
+        raise InputError("this class was removed or merged in another tab; look at the classes first")
 
     def _of(self, number: int) -> list[tuple[int, Values]]:
         return [

@@ -172,9 +172,7 @@ class Ledger:
             return None
         act = waiting[-1]
         if meant is not None and meant != act.revision:
-            raise InputError(
-                f"something was changed in another tab ('{act.title}'); look at it, then {kind} again"
-            )
+            raise InputError(f"something was changed in another tab ('{act.title}'); look, then {kind} again")
         changes = act.changes
         if kind == "undo":
             changes = [(table, row, after, before) for table, row, before, after in reversed(changes)]

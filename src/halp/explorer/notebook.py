@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, missing_extra
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.explorer.api import Api, answer, asset
 from halp.explorer.session import Session, Settings
@@ -60,9 +60,7 @@ def explore(
         import anywidget
         import traitlets
     except ImportError as error:
-        raise InputError(
-            f"notebooks need {error.name}; install it with `pip install 'halp-motion[notebook]'`"
-        ) from error
+        raise missing_extra(f"notebooks need {error.name}", "notebook") from error
     how = combine(reading, keywords)
     table = Path(how.labels) if how.labels else None
     settings = Settings(Path(source), encoder, table, replace(how, labels=None), tuple(map(Path, runs)))

@@ -76,9 +76,7 @@ def serve(settings: Settings, *, port: int = 0, browser: bool = True) -> Session
             listener.bind(("127.0.0.1", port))
             listener.listen(128)  # whoever follows the address at once waits a moment
         except (OSError, OverflowError) as error:
-            raise InputError(
-                f"port {port} cannot be used ({error}); choose another one with --port"
-            ) from error
+            raise InputError(f"port {port} cannot be used ({error}); choose another with --port") from error
         port = listener.getsockname()[1]
         address = f"http://127.0.0.1:{port}/?token={token}"
         sys.stdout.write(address + "\n")

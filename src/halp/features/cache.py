@@ -140,9 +140,7 @@ class FeatureCache:
             reason = "what was written cannot be read back"
         except (OSError, CannotLock) as error:
             reason = str(error)
-        warnings.warn(
-            f"features cannot be cached in '{self.folder}' ({reason}); they are not cached", stacklevel=3
-        )
+        warnings.warn(f"features cannot be cached in '{self.folder}' ({reason})", stacklevel=3)
         self.folder = None
         return _in_memory(blocks(), width, rest)
 
@@ -193,9 +191,7 @@ def open_entry(
         return CachedVectors(vectors, arrays, dict(stated["facts"]), folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         if not again:
-            warnings.warn(
-                f"cached features '{folder}' are damaged ({error}); they are recomputed", stacklevel=3
-            )
+            warnings.warn(f"cached features '{folder}' are damaged ({error}); recomputing", stacklevel=3)
         return None
 
 

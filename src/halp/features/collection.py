@@ -48,9 +48,7 @@ class Collection:
         told = self.facts["source"]
         path = fetched(told) if remote_url(told) else Path(os.path.normpath(self.folder / told))
         if not path.exists():
-            raise InputError(
-                f"the recordings of collection '{self.folder}' are not at '{path}'; write it again"
-            )
+            raise InputError(f"the recordings of collection '{self.folder}' are not at '{path}'; rewrite it")
         asked = reading.windows
         if asked.window is not None or asked.fps is not None:
             return open_source(path, reading)
@@ -123,9 +121,7 @@ def write_collection(
     check_collection_place(Path(folder))
     url, folder = remote_url(folder), fetched(folder, may_be_absent=True)
     if not source.shards:
-        raise InputError(
-            "a collection is written from the cache; set HALP_CACHE to a folder that can be written"
-        )
+        raise InputError("a collection is written from the cache; set HALP_CACHE to a writable folder")
     try:
         names = [_write_shard(folder, part, source, series) for part in source.shards]
         facts = {

@@ -349,9 +349,7 @@ class ArrayClips:
 
 def array_clips(arrays: Any, topology: str | Topology | None, cutting: WindowSettings) -> ArrayClips:
     if topology is None:
-        raise InputError(
-            "arrays do not state their joint layout; name it with topology=, such as 'kinect-v2'"
-        )
+        raise InputError("arrays do not state their joint layout; name it, such as topology='kinect-v2'")
     layout = find_topology(topology)
     several: Sequence[Any] = [arrays] if getattr(arrays, "ndim", 5) < 5 else list(arrays)
     if not several:

@@ -95,9 +95,7 @@ def as_encoder(
     """Resolve an encoder argument; `auto` picks the shipped one that reads the source and logs the choice."""
     if encoder == AUTO:
         if source is None:
-            raise InputError(
-                "'auto' needs a source to choose an encoder; name an encoder (see `halp encoders`)"
-            )
+            raise InputError("'auto' needs a source to choose an encoder; name one (see `halp encoders`)")
         encoder = choose_shipped(source)
         log.info(f"encoder: {encoder}, chosen by the joints of {source.name}")
     if isinstance(encoder, (str, os.PathLike)):

@@ -93,9 +93,7 @@ class Task:
         for item, _ in content.left_out:
             if isinstance(content, RecordingFiles) and not os.access(content.files[item].path, os.R_OK):
                 path = content.files[item].path
-                raise InputError(
-                    f"'{path}' cannot be read by a worker; workers need the same files at the same path"
-                )
+                raise InputError(f"'{path}' cannot be read by a worker, which needs the same files and paths")
 
 
 def compute(task: Task) -> None:
@@ -176,9 +174,7 @@ def _writable(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        warnings.warn(
-            f"features cannot be cached in '{folder.parent}' ({error}); they are not cached", stacklevel=4
-        )
+        warnings.warn(f"features cannot be cached in '{folder.parent}' ({error})", stacklevel=4)
         return False
     return True
 

@@ -58,13 +58,9 @@ class Report:
         """
         for row in rows:
             if len(row) != len(columns):
-                raise InputError(
-                    f"a row of {len(row)} cells does not fit the {len(columns)} columns {list(columns)}"
-                )
+                raise InputError(f"a row of {len(row)} cells does not fit {len(columns)} columns")
         if highlight is not None and not -len(columns) <= highlight < len(columns):
-            raise InputError(
-                f"there is no column {highlight} to highlight in a table of {len(columns)} columns"
-            )
+            raise InputError(f"there is no column {highlight} to highlight, only {len(columns)}")
         by_column = [[row[c] for row in rows] for c in range(len(columns))]
         shown = [_format_column(column) for column in by_column]
         marked = None if highlight is None else highlight % len(columns)

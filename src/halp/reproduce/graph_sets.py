@@ -98,9 +98,7 @@ def assemble(
         raise InputError(f"'{where}' holds no graphs")
     if edges.size and (edges.min() < 0 or edges.max() >= len(nodes)):
         worst = int(edges.max() if edges.max() >= len(nodes) else edges.min())
-        raise InputError(
-            f"'{where}': an edge names node {worst}, but nodes are 0 to {len(nodes) - 1} (counted from 0)"
-        )
+        raise InputError(f"'{where}': an edge names node {worst}; nodes are 0 to {len(nodes) - 1}")
     if nodes.min() < 0 or nodes.max() > 100_000:
         raise InputError(f"'{where}': node labels must be in 0 … 100000, not {nodes.min()} … {nodes.max()}")
     graph = np.repeat(np.arange(len(labels)), np.diff(starts))

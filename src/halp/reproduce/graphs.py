@@ -203,9 +203,7 @@ def svm_accuracies(
     check_folds(labels, folds)
     x = features.astype(np.float64)
     if not np.isfinite(x).all():
-        raise InputError(
-            "the embeddings hold NaN or infinity: the training has diverged; lower learning_rate"
-        )
+        raise InputError("the embeddings hold NaN or infinity: training diverged; lower learning_rate")
     model = make_pipeline(*([StandardScaler()] if scaled else []), SVC())
     search = GridSearchCV(model, {"svc__C": C_GRID}, cv=inner_folds)
     outer = StratifiedKFold(folds, shuffle=True, random_state=seed)

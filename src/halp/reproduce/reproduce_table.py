@@ -129,9 +129,7 @@ def prepare_sweep(
         all_cells=all_cells,
     )
     if not schedule.columns:
-        raise InputError(
-            f"none of the columns of table '{table}' is about the data and splits that were given"
-        )
+        raise InputError(f"no column of table '{table}' is about the given data and splits")
     where = training_engine(workers, engine, accelerator)
     runner = SweepRunner(out, engine=where, progress=progress, accelerator=accelerator, **devices)
     return PreparedSweep(schedule, runner)

@@ -108,9 +108,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     """
     path = Path(path)
     if not path.exists():
-        raise InputError(
-            f"there is nothing at '{path}'; name a table's .json file, a sweep's folder or a run"
-        )
+        raise InputError(f"there is nothing at '{path}'; name a table's .json file, a sweep or a run")
     if RunFolder(path).holds_run():
         cells = list(_cells_of_run(open_run(path)))
         remedy = (

@@ -160,8 +160,6 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except (OSError, OverflowError) as error:
         listener.close()
-        raise InputError(
-            f"{host}:{port} cannot be used ({error}); choose another port with --port"
-        ) from error
+        raise InputError(f"{host}:{port} cannot be used ({error}); choose another --port") from error
     listener.set_inheritable(True)
     return listener

@@ -56,9 +56,7 @@ class Topology:
             while self.parents[joint] != joint:
                 joint = self.parents[joint]
                 if joint in seen:
-                    raise InputError(
-                        f"topology '{self.name}': the parents of '{self.joints[joint]}' form a loop"
-                    )
+                    raise InputError(f"topology '{self.name}': parents of '{self.joints[joint]}' form a loop")
                 seen.add(joint)
 
     def __len__(self) -> int:
@@ -138,9 +136,7 @@ _TOPOLOGIES: dict[str, Topology] = {}
 def register_topology(topology: Topology) -> Topology:
     """Make a topology known by its name; a second one of the same name must be equal."""
     if _TOPOLOGIES.setdefault(topology.name, topology) != topology:
-        raise InputError(
-            f"topology '{topology.name}' exists already with other joints; give yours another name"
-        )
+        raise InputError(f"topology '{topology.name}' exists already with other joints; rename yours")
     return topology
 
 

@@ -62,9 +62,7 @@ def check_rejection(rate: Reject) -> Reject:
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < 1:
-        raise InputError(
-            f"a rejection rate of {rate} is not possible; give a share in [0, 1), such as 0.05, or none"
-        )
+        raise InputError(f"a rejection rate of {rate} is not possible; give 0 or more, below 1, or none")
     return number
 
 

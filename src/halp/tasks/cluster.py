@@ -182,9 +182,7 @@ def cluster(
     encoder, source = open_for(encoder, source, reading, **keywords)
     table = embed_table(encoder, source, compact=True, cache=cache, progress=progress)
     if len(table) < 2:
-        raise InputError(
-            "one clip cannot be grouped; give several recordings, or cut it with --window SECONDS"
-        )
+        raise InputError("one clip cannot be grouped; give several, or cut it with --window SECONDS")
     vectors = fit_metric(table.vectors, table.recording, seed=seed)(table.vectors) if adapt else table.vectors
     return Clustering(table, group_vectors(vectors, groups, seed=seed), encoder, source)
 

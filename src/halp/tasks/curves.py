@@ -148,9 +148,7 @@ def curves(
     belongs = _membership(found, by, people)
     names = sorted({name for name in belongs if name})
     if by is not None and len(names) != 2:
-        raise InputError(
-            f"two {by}s are compared, and there are {len(names)} ({names_of(names)}); leave others out"
-        )
+        raise InputError(f"two {by}s are compared, not {len(names)} ({names_of(names)}); leave some out")
     groups = [_group(name, [c for c, own in zip(found, belongs) if own == name]) for name in names or [""]]
     test = _compare(found, belongs, names, by, resamples, seed) if by is not None else None
     return Curves(angle, found, groups, test, source_name(source), by or "")

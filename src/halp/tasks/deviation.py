@@ -93,9 +93,7 @@ def deviation(reference: Reference, tested: PersonWindows) -> list[dict[str, Any
     well.
     """
     if tested.vectors.shape[1] != reference.windows.vectors.shape[1]:
-        raise InputError(
-            "the reference and the recordings have vectors of different widths; use one encoder for both"
-        )
+        raise InputError("the reference and the recordings need vectors of one encoder; widths differ")
     person = np.array(reference.windows.persons)
     distance = 1 - _unit(tested.vectors) @ _unit(reference.windows.vectors).T
     # somebody of the reference who is tested is compared with the others only

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 from safetensors import SafetensorError
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, missing_extra
 from halp.core.files import building, read_json, sha256, write_json
 from halp.core.packages import CARD, COMPACT, CONFIG, WEIGHTS
 from halp.data.topology_file import find_topology
@@ -187,9 +187,7 @@ def _download(hub: Any, repository: str, name: str, revision: str | None, path: 
     largest = LARGEST_WEIGHTS if name in (WEIGHTS, COMPACT, ONNX) else min(SMALL, LARGEST_WEIGHTS)
     if facts.size is None or facts.size > largest:
         declared = "has no size" if facts.size is None else f"has {facts.size:,} bytes"
-        raise InputError(
-            f"'{name}' of '{repository}' {declared}; a package file has {largest:,} bytes at most"
-        )
+        raise InputError(f"'{name}' of '{repository}' {declared}; a package file has at most {largest:,}")
     place = urljoin(address, facts.location)
     if urlsplit(place).scheme not in ("http", "https"):
         raise InputError(f"'{name}' of '{repository}' lies at '{place[:80]}', which is not a web address")
@@ -230,9 +228,7 @@ def _talking(repository: str) -> Iterator[Any]:
     try:
         from huggingface_hub import HfApi
     except ImportError:
-        raise InputError(
-            "a model hub needs huggingface_hub; install it with `pip install 'halp-motion[hub]'`"
-        ) from None
+        raise missing_extra("a model hub needs huggingface_hub", "hub") from None
     hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
     try:
         yield hub

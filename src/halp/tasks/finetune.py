@@ -85,9 +85,7 @@ def finetune(
     settings = settings or FinetuneSettings()
     check_rejection(rejection_rate)
     if settings.head != "linear":
-        raise InputError(
-            "halp finetune trains a linear head; leave out the head, or use the protocol finetune"
-        )
+        raise InputError("halp finetune trains a linear head; leave out the head, or use the protocol")
     encoder, source = open_for(encoder, labelled, reading, **keywords)
     source = labelled_rows(source)
     check_classes(source)

@@ -232,9 +232,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         wrong = "an encoder, not a model" if encodes else "not a model folder"
         raise InputError(f"'{path}' is {wrong}; make a model with `halp classify fit ENCODER LABELLED MODEL`")
     if config.get("version") != VERSION:
-        raise InputError(
-            f"model '{path}' has version {config.get('version')!r}, this version of halp reads {VERSION}"
-        )
+        raise InputError(f"model '{path}' has version {config.get('version')!r}; this halp reads {VERSION}")
     encoder = load_package(path / "encoder")
     try:
         encoder = with_sides(encoder, config.get("sides", "matter"))

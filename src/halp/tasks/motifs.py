@@ -155,9 +155,7 @@ def fit_motifs(
             f"{total} windows cannot make {count or 'any'} motifs; use more recordings or shorter strides"
         )
     if sticky < 0:
-        raise InputError(
-            f"sticky = {sticky:g} is below zero; 0 leaves durations free, larger values make them longer"
-        )
+        raise InputError(f"sticky = {sticky:g} is negative; 0 leaves durations free, more lengthens them")
     mean, axes = _projection(parts, seed)
     projected = [(part - mean) @ axes for part in parts]
     tried = (

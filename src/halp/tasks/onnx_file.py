@@ -237,9 +237,7 @@ def check_onnx(what: PretrainedEncoder | Model, session: Any, layout: Topology) 
             wanted = vectors
             difference = float(np.abs(answers[0] - wanted).max() / max(float(np.abs(wanted).max()), 1e-12))
         if answers[0].shape != wanted.shape:
-            raise InputError(
-                f"ONNX gives shape {answers[0].shape} instead of {wanted.shape}; leave out --onnx"
-            )
+            raise InputError(f"ONNX gives shape {answers[0].shape}, not {wanted.shape}; leave out --onnx")
         worst = max(worst, difference)
     if not worst <= TOLERANCE:
         raise InputError(f"the ONNX file differs from the library by {worst:.2g}; leave out --onnx")

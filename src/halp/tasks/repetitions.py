@@ -254,9 +254,7 @@ def find_repetitions(
 def _check_asked(poses: PoseTrack, angle: str | None, joint: str | None) -> None:
     """Refuse an angle or a joint that the recording does not have."""
     if angle is not None and joint is not None:
-        raise InputError(
-            "repetitions are found in one angle or in one joint; give --angle or --joint, not both"
-        )
+        raise InputError("repetitions are found in one angle or one joint; give --angle or --joint")
     if angle is not None:
         check_choice(f"angle of '{poses.recording}'", angle, angle_joints(poses.topology))
         if not np.isfinite(joint_angles(poses.joints, poses.topology)[angle]).any():

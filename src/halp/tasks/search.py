@@ -189,9 +189,7 @@ def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:
     if not len(rows):
         near = difflib.get_close_matches(name, source.recordings, n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise InputError(
-            f"there is no file '{name}', and no recording of that name where it is searched for{hint}"
-        )
+        raise InputError(f"there is no file '{name}', and no recording of that name in the source{hint}")
     return rows
 
 

@@ -100,6 +100,4 @@ def _from_lines(recognition: LiveRecognition) -> Iterator[Event | None]:
             warnings.warn(reader.problem, stacklevel=2)
         yield answer
     if reader.bad:
-        warnings.warn(
-            f"{reader.bad} of {reader.read} lines were not frames; the last: {reader.problem}", stacklevel=2
-        )
+        warnings.warn(f"{reader.bad} of {reader.read} lines were not frames: {reader.problem}", stacklevel=2)

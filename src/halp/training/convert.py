@@ -76,9 +76,7 @@ def convert(
     kinds = ("run", "authors") if source.is_dir() else ("authors", "run")
     for asked, kind in zip((from_format, to), kinds):
         if check_choice("format", asked, ("auto", "run", "authors")) not in ("auto", kind):
-            raise InputError(
-                f"'{source}' is in the format {kinds[0]} and is converted to {kinds[1]}, not '{asked}'"
-            )
+            raise InputError(f"'{source}' is in format {kinds[0]} and converts to {kinds[1]}, not '{asked}'")
     if source.is_dir():
         return to_authors(open_run(source), out)
     return from_authors(source, out, get_topology(topology), frames).path
@@ -117,9 +115,7 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     for name, size in wanted.items():
         if name not in converted or converted[name].shape != size:
             have = tuple(converted[name].shape) if name in converted else "missing"
-            raise InputError(
-                f"'{source}' does not fit together: {name} is {have}, it should be {tuple(size)}"
-            )
+            raise InputError(f"'{source}' is inconsistent: {name} is {have}, it should be {tuple(size)}")
     model.load_state_dict({name: converted[name] for name in wanted})
     data = {"path": "unknown", "hash": "unknown", "clips": 0, "persons": persons}
     data |= {"normalisation": list(AUTHORS), "topology": asdict(topology)}
@@ -144,9 +140,7 @@ def to_authors(run: Run, out: Path) -> Path:
     """Write the newest checkpoint of a run in the authors' format, if their encoder can compute it."""
     encoder = run.recipe.encoder
     if foreign := [stream for stream in run.recipe.streams if stream not in SUFFIXES]:
-        raise InputError(
-            f"run '{run.path}' has streams {foreign}, for which the authors' format has no place"
-        )
+        raise InputError(f"run '{run.path}' has streams {foreign}, not in the authors' format")
     if (encoder.name, encoder.direction, encoder.pooling) != ("gru", "causal", "last"):
         raise InputError(
             f"run '{run.path}' has encoder '{encoder.name}' with direction '{encoder.direction}' and pooling "
@@ -203,14 +197,10 @@ def _read(source: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         name.removeprefix("module."): value for name, value in state.items() if isinstance(value, Tensor)
     }
     if len(state) > _MOST_TENSORS:
-        raise InputError(
-            f"'{source}' holds {len(state)} tensors, more than any encoder in the authors' format has"
-        )
+        raise InputError(f"'{source}' holds {len(state)} tensors, too many for the authors' format")
     for name, value in tensors.items():
         if value.layout != torch.strided or not 0 < value.nbytes <= value.untyped_storage().nbytes():
-            raise InputError(
-                f"'{source}' is damaged: {shown(name)} is empty, or larger than the numbers it holds"
-            )
+            raise InputError(f"'{source}' is damaged: {shown(name)} is empty or larger than its numbers")
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise InputError(f"'{source}' is unusable: {shown(name)} holds numbers that are not finite")
     return saved, tensors
@@ -282,9 +272,7 @@ def _queues(
             pointers.add(int(pointer) % max(queue.shape[1], 1))
             state["queue.filled"] = torch.tensor(queue.shape[1] if epoch else int(pointer))
     if len(pointers) > 1:
-        raise InputError(
-            f"the queues of '{source}' have different pointers {sorted(pointers)}; rows would not match"
-        )
+        raise InputError(f"the queues of '{source}' have different pointers {sorted(pointers)}")
     state["queue.pointer"] = torch.tensor(next(iter(pointers), 0))
     return state
 

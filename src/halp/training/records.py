@@ -263,9 +263,7 @@ def replay_step(path: str | os.PathLike[str]) -> Tensor:
     try:
         tensors = load_file(run.diverged / "step.safetensors")
     except OSError as error:
-        raise InputError(
-            f"run '{run.path}' has no dump of a step with a non-finite loss ({error})"
-        ) from error
+        raise InputError(f"run '{run.path}' has no dump of a non-finite loss ({error})") from error
     method = build_method(run.recipe, run.topology, run.info["data"]["persons"])
     replace_dropout(method)
     method.load_state_dict(

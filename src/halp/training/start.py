@@ -76,9 +76,7 @@ def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
         recipe = replace(recipe, split=ALL)
     recipe = recipe.fitted_to(len(clips))
     if (batch := min(recipe.batch_size, len(clips))) < world_size():
-        raise InputError(
-            f"a batch of {batch} clips cannot be split over {world_size()} processes; use fewer devices"
-        )
+        raise InputError(f"{batch} clips cannot be split over {world_size()} processes; use fewer")
     method = build_method(recipe, store.topology, store.persons)
     if remark and fabric.is_global_zero:
         _warn([remark])

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, missing_extra
 from halp.data.spans import film_of
 
 SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
@@ -45,7 +45,7 @@ def require_av() -> Any:
     try:
         import av
     except ImportError:
-        raise InputError("films need PyAV; install it with `pip install 'halp-motion[video]'`") from None
+        raise missing_extra("films need PyAV", "video") from None
     return av
 
 
@@ -59,9 +59,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
         with av.open(str(path), options=allowed, metadata_errors="replace") as container:
             stream = next(iter(container.streams.video), None)
             if stream is None:
-                raise InputError(
-                    f"'{path}' has no video stream; convert it to mp4, or remove it from the source"
-                )
+                raise InputError(f"'{path}' has no video stream; convert it to mp4, or remove it")
             width, height = stream.codec_context.width, stream.codec_context.height
             if width * height > MOST_PIXELS:
                 size = f"frames of {width} × {height} pixels, more than {MOST_PIXELS:,}"
@@ -124,9 +122,7 @@ def film_picture(path: Path, moment: float) -> Picture:
 def _first_frame(path: Path, frames: Iterator[tuple[float, Any]]) -> tuple[float, Any]:
     found = next(frames, None)
     if found is None:
-        raise InputError(
-            f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it from the source"
-        )
+        raise InputError(f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it")
     return found
 
 

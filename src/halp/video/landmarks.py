@@ -79,9 +79,7 @@ def film_landmarks(path: Path, model: Path, persons: int, *, progress: bool = Tr
     if is_sealed(kept):
         return read_landmarks(kept)
     if kept.exists():
-        warnings.warn(
-            f"cached landmarks of '{path}' are damaged ('{kept}'); they are recomputed", stacklevel=2
-        )
+        warnings.warn(f"cached landmarks of '{path}' are damaged ('{kept}'); recomputing", stacklevel=2)
     folder = kept.with_suffix(".parts")
     parts: list[FilmLandmarks] = []
     while is_sealed(part := folder / f"{len(parts):05}.npz"):
@@ -98,9 +96,7 @@ def film_landmarks(path: Path, model: Path, persons: int, *, progress: bool = Tr
             if facts.seconds > PART or number:
                 _write_part(folder, number, found)
     if not parts:
-        raise InputError(
-            f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it from the source"
-        )
+        raise InputError(f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it")
     found = join_landmarks(parts)
     write_landmarks(kept, found)
     shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, missing_extra
 from halp.skeleton import get_topology
 from halp.video.film import Picture, film_facts, film_pictures
 from halp.video.networks import pose_estimator
@@ -63,7 +63,7 @@ def _camera_pictures(number: int) -> Iterator[tuple[float, Picture]]:
     try:
         import cv2
     except ImportError:
-        raise InputError("cameras need OpenCV; install it with `pip install 'halp-motion[video]'`") from None
+        raise missing_extra("cameras need OpenCV", "video") from None
     camera: Any = cv2.VideoCapture(number)
     if not camera.isOpened():
         raise InputError(f"camera {number} cannot be opened; is another program using it, or is it number 1?")

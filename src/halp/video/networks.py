@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, missing_extra
 from halp.video.film import Picture
 from halp.video.finder import Follower, Marks, PoseNetwork, Seen
 
@@ -90,7 +90,7 @@ def _landmarker(model: Path, mode: str, persons: int) -> Iterator[Any]:
     try:
         import mediapipe as mp
     except ImportError:
-        raise InputError("films need mediapipe; install it with `pip install 'halp-motion[video]'`") from None
+        raise missing_extra("films need mediapipe", "video") from None
     tasks = mp.tasks
     options = tasks.vision.PoseLandmarkerOptions(
         base_options=tasks.BaseOptions(model_asset_path=str(model)),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, missing_extra
 from halp.skeleton import Topology, get_topology, topology_for
 from halp.video.film import Picture
 from halp.video.finder import Follower, Marks, PoseNetwork, Seen, distance
@@ -35,9 +35,7 @@ def _session(model: Path) -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise InputError(
-            "ONNX pose models need onnxruntime; install it with `pip install 'halp-motion[onnx]'`"
-        ) from None
+        raise missing_extra("ONNX pose models need onnxruntime", "onnx") from None
     try:
         return onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no common type of error

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, missing_extra
 from halp.core.files import atomic_path, cache_home, sha256
 from halp.skeleton import Topology, get_topology
 
@@ -81,9 +81,7 @@ def obtain_pose_model(wheel: Path | None = None) -> Path:
         with atomic_path(path) as part:
             write_task(package, part)
             if sha256(part) != TASK_SHA256:
-                raise InputError(
-                    "the pose model made from the package has another hash than expected; nothing was kept"
-                )
+                raise InputError("the pose model from the package has an unexpected hash; nothing was kept")
     return path
 
 
@@ -270,9 +268,7 @@ def describe_pose_model(path: Path) -> dict[str, str]:
     try:
         installed = version(package)
     except PackageNotFoundError:
-        raise InputError(
-            f"films need {package}; install it with `pip install 'halp-motion[video]'`"
-        ) from None
+        raise missing_extra(f"films need {package}", "video") from None
     return {"estimator": f"{package} {installed}", "weights": sha256(path)}
 
 

@@ -78,9 +78,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     except InputError:
         raise
     except BROKEN as error:
-        raise InputError(
-            f"'{path}' is not a whole .npz file ({short_reason(error)}); fetch or write it again"
-        ) from error
+        raise InputError(f"'{path}' is not a whole .npz file ({short_reason(error)}); replace it") from error
 
 
 def _members(path: Path, archive: zipfile.ZipFile, *wanted: str) -> dict[str, bytearray]:

@@ -231,9 +231,7 @@ def even_times(times: npt.NDArray[np.float64], fps: float) -> npt.NDArray[np.int
         return np.arange(len(times))
     count = round(times[-1] * fps) + 1
     if count > MOST_FRAMES:
-        raise InputError(
-            f"{times[-1]:.0f} s at {fps:.2f} frames per second are more than {MOST_FRAMES:,} frames; cut it"
-        )
+        raise InputError(f"{times[-1]:.0f} s at {fps:.2f} fps are more than {MOST_FRAMES:,} frames; cut it")
     moments = np.arange(count) / fps
     middle = (times[1:] + times[:-1]) / 2
     nearest = np.searchsorted(middle, moments + 1e-9)

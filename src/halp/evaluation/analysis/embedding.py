@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from halp.core.errors import InputError, check_choice
+from halp.core.errors import InputError, check_choice, missing_extra
 from halp.data.splits import Indices
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
@@ -53,9 +53,7 @@ def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0
     if x.ndim != 2:
         raise InputError(f"an embedding map needs vectors (N, F), not an array of shape {x.shape}")
     if not np.isfinite(x).all():
-        raise InputError(
-            f"vector {np.argwhere(~np.isfinite(x))[0][0]} has a value that is not finite; leave it out"
-        )
+        raise InputError(f"vector {np.argwhere(~np.isfinite(x))[0][0]} has a value that is not finite")
     if not x.size:
         return np.zeros((len(x), 2))
     principal = _principal(x)
@@ -99,9 +97,7 @@ def _umap(
         umap = UMAP(n_neighbors=min(15, len(vectors) - 1), init=init, random_state=seed, n_jobs=1)
         return np.asarray(umap.fit_transform(vectors), dtype=np.float64)
     except ImportError as error:
-        raise InputError(
-            f"this map needs {error.name}; install it with `pip install 'halp-motion[umap]'`"
-        ) from error
+        raise missing_extra(f"this map needs {error.name}", "umap") from error
     finally:
         # numba sets it to all cores, and sums would be rounded differently from then on
         torch.set_num_threads(threads)

@@ -36,9 +36,7 @@ def paired_difference(
     '+1.33 ± 1.43'
     """
     if len(ours) != len(baseline) or not len(ours):
-        raise InputError(
-            f"{len(ours)} figures cannot be paired with {len(baseline)}; evaluate both with the same seeds"
-        )
+        raise InputError(f"{len(ours)} and {len(baseline)} figures cannot be paired; use the same seeds")
     gaps = np.asarray(ours, dtype=float) - np.asarray(baseline, dtype=float)
     half = None
     if len(gaps) > 1:

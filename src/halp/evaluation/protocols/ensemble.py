@@ -44,9 +44,7 @@ def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str 
     """
     weights = list(weights) or [1.0] * len(parts)
     if len(weights) != len(parts):
-        raise InputError(
-            f"{len(weights)} weights do not fit an ensemble of {len(parts)} parts; give one per part"
-        )
+        raise InputError(f"{len(weights)} weights do not fit {len(parts)} parts; give one per part")
     check_choice("fusion", fusion, FUSIONS)
     from scipy.special import softmax  # slow to import
 

@@ -80,9 +80,7 @@ def write_elan(path: Path, events: Events) -> None:
         for event in rows:
             begin, end = round(event.start * 1000), round(event.stop * 1000)
             if begin == end:
-                raise InputError(
-                    f"'{path}': an event of '{event.label}' is shorter than a millisecond; leave it out"
-                )
+                raise InputError(f"'{path}': an event of '{event.label}' is shorter than 1 ms; leave it out")
             document.add_annotation(tier, begin, end, event.label)
     with atomic_path(path) as partial:
         document.to_file(str(partial))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from halp.core.errors import InputError
+from halp.core.errors import missing_extra
 from halp.core.files import atomic_path
 from halp.data.spans import Event
 from halp.data.text_files import number, problem
@@ -53,9 +53,7 @@ def needed(module: str, extra: str = "findings") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(
-            f"this needs '{module.split('.')[0]}'; install it with pip install 'halp-motion[{extra}]'"
-        ) from None
+        raise missing_extra(f"this needs '{module.split('.')[0]}'", extra) from None
 
 
 def left_out_points(count: int) -> list[str]:

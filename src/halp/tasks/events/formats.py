@@ -66,9 +66,7 @@ def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tupl
     endings = {kind.ending for kind in FORMATS.values()}
     files = find_files(path, *endings) if path.is_dir() else [path]
     if not files:
-        raise InputError(
-            f"there is no file with events below '{path}'; known endings: {', '.join(sorted(endings))}"
-        )
+        raise InputError(f"there is no file with events below '{path}', of {', '.join(sorted(endings))}")
     events: list[Event] = []
     lengths: dict[str, float] = {}
     notes: list[str] = []
