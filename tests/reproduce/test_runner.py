@@ -17,7 +17,7 @@ import forked as subprocess
 import pytest
 import torch
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, Interrupted
 from halp.core.files import write_json
 from halp.data.store import Store
 from halp.data.synthetic import make_synthetic_store
@@ -28,7 +28,6 @@ from halp.reproduce import runner as runner_module
 from halp.reproduce.scales import SCALES
 from halp.reproduce.tables import TableColumn, TableRow
 from halp.training import load_recipe, open_run, pretrain
-from halp.training.loop import Interrupted
 from halp.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # real processes
