@@ -20,7 +20,7 @@ ALL = "all"
 
 
 def split_command(store: Store) -> str:
-    """The command that makes splits which fit what a store knows."""
+    """The command that makes suitable splits for a store."""
     subjects = len(np.unique(store.subjects))
     by, folds = ("subject", min(5, subjects)) if subjects > 1 else ("stratified", 5)
     return f"halp split {quote(str(store.path))} --by {by} --folds {folds}"

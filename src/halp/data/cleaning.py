@@ -28,7 +28,7 @@ _ALONG = 0.8
 
 
 def seen_joints(frames: Frames) -> Mask:
-    """Which joints are there `(T, P, V)`; a missing one is all zeros."""
+    """Which joints are present `(T, P, V)`; missing ones are all zeros."""
     return np.asarray(np.logical_or.reduce([frames[..., axis] != 0 for axis in range(frames.shape[3])]))
 
 
@@ -153,7 +153,7 @@ def _usual_step(frames: Frames, seen: Mask) -> npt.NDArray[np.float32]:
 
 
 def _body_size(frames: Frames, seen: Mask) -> float:
-    """Median extent of a body: the longest side of the box around the joints that are there."""
+    """Median extent of a body: the longest side of the box around its seen joints."""
     low = np.where(seen[..., None], frames, np.inf).min(axis=2)
     high = np.where(seen[..., None], frames, -np.inf).max(axis=2)
     there = seen.any(axis=2)

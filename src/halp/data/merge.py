@@ -144,7 +144,7 @@ def _list_stores(
 
 
 def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
-    """Open a store that lists others; what it lists must be what was listed."""
+    """Open a store that lists others, which must not have changed since."""
     check_header(path, header)
     check_seal(path, header)
     listed = header.get("stores")

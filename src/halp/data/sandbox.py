@@ -72,7 +72,7 @@ def _ask(task: str, path: Path, expected: str, data: bytes | None = None, **sett
 
 
 class _Process:
-    """The child process; another one is started where it has died."""
+    """The child process, restarted if it died."""
 
     def __init__(self) -> None:
         environment = {
@@ -95,7 +95,7 @@ class _Process:
         return self.child.poll() is None and self.owner == os.getpid()
 
     def ask(self, request: dict[str, Any], data: bytes, patience: float) -> dict[str, Any]:
-        """The answer; the child is killed where it takes longer than `patience` seconds."""
+        """The answer; the child is killed if it takes longer than `patience` seconds."""
         given, out = self.child.stdin, self.child.stdout
         assert given is not None and out is not None  # noqa: S101, PT018  opened as pipes above
         late = threading.Event()

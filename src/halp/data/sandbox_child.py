@@ -124,7 +124,7 @@ class Reply:
         raise pickle.UnpicklingError(f"a {type(value).__name__} is left over, which is not plain data")
 
     def container(self, value: Any, depth: int) -> Any:
-        """A container as JSON; one that comes again costs what it cost, and is not walked through again."""
+        """A container as JSON; repeated ones are charged again without being traversed."""
         if id(value) in self.containers:
             known, cost = self.containers[id(value)]
             self.pay(cost)
@@ -259,7 +259,7 @@ def encode(text: object, encoding: object = "latin1") -> bytes:
 
 
 def refuse(*arguments: object) -> None:
-    """Stands for `numpy.ndarray`, which is only ever named."""
+    """Stands for `numpy.ndarray`, which pickles only refer to."""
     raise pickle.UnpicklingError("it calls something that is not plain data")
 
 

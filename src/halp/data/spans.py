@@ -157,7 +157,7 @@ class Events(Sequence[Event]):
 
     @property
     def ends(self) -> dict[str, float]:
-        """Where every recording ends: its length where that is known, else the stop of its last event."""
+        """Where every recording ends: its length if known, else the stop of its last event."""
         ends: dict[str, float] = {}
         for event in self.events:
             ends[event.recording] = max(ends.get(event.recording, 0.0), event.stop)

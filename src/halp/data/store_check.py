@@ -134,7 +134,7 @@ def map_frames(path: Path) -> np.memmap[Any, np.dtype[np.float32]]:
 
 
 def check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise if the lists of what was dropped and repaired are something else."""
+    """Raise if the lists of dropped and repaired clips are malformed."""
     for name in ("dropped", "repaired"):
         rows = manifest.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -107,7 +107,7 @@ def index_content(columns: Columns) -> bytes:
 
 
 def fingerprinted(store: Path) -> bytes:
-    """What the fingerprint of a store says of its index."""
+    """The part of a store's fingerprint that comes from its index."""
     file = index_file(store)
     return file.read_bytes() if file.name == JSON_INDEX else index_content(_read_parquet(store, None))
 

@@ -36,7 +36,7 @@ class Tagger:
         return self.columns.get("label")
 
     def tag(self, clip: Clip) -> Clip:
-        """The clip with what is known about it; where labels are given here, a reader's own do not count."""
+        """The clip with these facts; labels given here replace those of the reader."""
         rows = [row for source in self.sources if (row := source.find(clip)) is not None]
         cells = {column: cell for row in rows for column, cell in row.items() if cell}
         self.found += bool(rows)
@@ -80,7 +80,7 @@ class Tagger:
 
 
 def make_tagger(source: Path, table: Path | None, pattern: str | None) -> Tagger | None:
-    """What a table and a pattern say about the clips of a source; the table goes before the pattern."""
+    """Facts from a table and a pattern about the clips of a source; the table takes precedence."""
     sources: list[Tags] = []
     if pattern is not None:
         sources.append(path_tags(pattern, source))

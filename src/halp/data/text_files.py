@@ -36,7 +36,7 @@ def utf8(text: str) -> str:
 
 
 def problem(path: Path, where: str, what: str, remedy: str = "check that the file is whole") -> InputError:
-    """The error of every reader: file, line or key, what is wrong there, and the remedy."""
+    """The error of all readers: file, line or key, problem, remedy."""
     return InputError(f"'{path}'{', ' + where if where else ''}: {what}; {remedy}")
 
 

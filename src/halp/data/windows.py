@@ -72,7 +72,7 @@ class WindowSettings(CheckedSettings):
             raise InputError("a stride without a window has no meaning; give --window SECONDS as well")
 
     def cut(self, clip: Clip) -> list[Clip]:
-        """The windows of a clip, or the clip itself where none are asked for."""
+        """The windows of a clip, or the clip itself without a window length."""
         fps = self.fps or clip.fps
         clip = replace(clip, fps=fps)
         if self.window is None:

@@ -44,7 +44,7 @@ class Part:
 
     @property
     def whole(self) -> bool:
-        """Whether the file is there and as long as its header says."""
+        """Whether the file exists with the length stated in its header."""
         try:
             with safe_open(self.path, "np"):
                 return True

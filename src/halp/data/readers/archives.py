@@ -138,7 +138,7 @@ def _array(path: Path, name: str, data: bytearray) -> npt.NDArray[Any]:
 
 
 def load_pickle_in_npy(path: Path, data: bytes, where: str = "") -> Any:
-    """What the bytes of a `.npy` file of one Python object hold, by the loader that knows plain data only."""
+    """The Python object in the bytes of a `.npy` file, loaded as plain data only."""
     file = io.BytesIO(data)
     try:
         if not _header(file)[2].hasobject:

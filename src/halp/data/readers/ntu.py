@@ -49,7 +49,7 @@ SPLITS_120 = (Split("xsub", "subject", _TRAIN_120), Split("xset", "setup", tuple
 
 @dataclass(frozen=True)
 class Sample:
-    """What a sample's name says."""
+    """The parts of a sample's name."""
 
     setup: int
     camera: int
