@@ -59,7 +59,7 @@ def clinical_angles(poses: PoseTrack) -> dict[str, Floats]:
 
 
 def convention(name: str) -> ClinicalAngle:
-    """What is known about a clinical angle by its name, with or without a side."""
+    """The convention of a clinical angle by its name, with or without a side."""
     plain = name.removesuffix("_left").removesuffix("_right")
     return next(angle for angle in ANGLES if angle.name == plain)
 

@@ -82,7 +82,7 @@ def open_index(folder: Path, vectors: Vectors) -> ApproximateIndex | None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """What a folder has of an index of some vectors, and the pieces that it lacks."""
+    """The cached part of an index in a folder, and its missing pieces."""
 
     facts: IndexFacts
     parts: list[OpenedSegment]
@@ -140,7 +140,7 @@ def _rows_of(segment: Segment, pieces: dict[str, Piece]) -> Rows:
 
 
 class _Builder:
-    """Brings the index of a folder up to date."""
+    """Updates the index of a folder."""
 
     def __init__(self, folder: Path, vectors: Vectors, seed: int, progress: bool) -> None:
         self.folder, self.vectors, self.seed = folder, vectors, seed
@@ -238,7 +238,7 @@ class _Builder:
             return Segment("", "", (), shards)
 
     def _keep(self, index: ApproximateIndex) -> None:
-        """Write what the index is made of, and remove segments that it does not need any more."""
+        """Write the parts of the index, and remove unused segments."""
         places = np.full(self.size, -1)
         rows = np.concatenate([part.rows for part in self.parts])
         places[rows[rows >= 0]] = np.flatnonzero(rows >= 0)

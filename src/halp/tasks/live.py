@@ -79,7 +79,7 @@ class LiveRecognition:
         self._warm_up()
 
     def _cut(self) -> None:
-        """Rate, window and stride: those of the model where they are not given."""
+        """Rate, window and stride, by default those of the model."""
         if self.window is None and self.stride is not None:
             self.window = self._fitted.cutting.window or WINDOW
         cutting = timeline_cutting(self._fitted, WindowSettings(self.window, self.stride, self.fps))
@@ -97,7 +97,7 @@ class LiveRecognition:
             )
 
     def _warm_up(self) -> None:
-        """Recognise noise once: what is loaded or built at the first use is there before the first frame."""
+        """Recognise noise once, so that everything is loaded before the first frame."""
         self._ring[:] = np.random.default_rng(0).uniform(1, 2, self._ring.shape)
         self._recognise()
         self._ring[:] = 0

@@ -123,7 +123,7 @@ class ModelGraph(nn.Module):
 
 
 def bank_parts(bank: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
-    """Labelled vectors with the steps that they are counted in: eight bits a number where that is exact."""
+    """Labelled vectors with their step size: eight bits per number if that is exact."""
     numbers, steps = grid(bank)
     if np.abs(numbers * steps[:, None] - bank).max(initial=0) <= EXACT:
         return {"bank": numbers, "steps": steps}
@@ -170,7 +170,7 @@ def write_onnx(what: PretrainedEncoder | Model, path: Path, layout: Topology | N
 
 
 def onnx_facts(what: PretrainedEncoder | Model, layout: Topology) -> dict[str, Any]:
-    """What is written into the file's metadata."""
+    """The metadata of the file."""
     encoder = what.encoder if isinstance(what, Model) else what
     facts: dict[str, Any] = {
         "topology": layout.name,

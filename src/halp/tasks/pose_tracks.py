@@ -97,7 +97,7 @@ def recording_lengths(source: AnySource) -> dict[str, float]:
 
 
 def filled(values: Floats) -> Floats:
-    """Values `(T, …)` with gaps filled along time by straight lines; what is never there is zero."""
+    """Values `(T, …)` with gaps interpolated along time; zero if never seen."""
     flat = values.reshape(len(values), -1).copy()
     time = np.arange(len(flat))
     for column in flat.T:

@@ -65,7 +65,7 @@ class Repetition:
 
 @dataclass(frozen=True)
 class Repetitions:
-    """Repetitions of one person in one recording; `curve` is what they were found in, `(T,)`."""
+    """Repetitions of one person in one recording; they were found in `curve` `(T,)`."""
 
     poses: PoseTrack
     repetitions: list[Repetition]
@@ -77,7 +77,7 @@ class Repetitions:
         return sum(not repetition.partial for repetition in self.repetitions)
 
     def events(self) -> list[Event]:
-        """The repetitions as events, with what was measured of each in further columns."""
+        """The repetitions as events, with their measures as columns."""
         poses, events = self.poses, []
         subject = poses.subject or (f"person {poses.person + 1}" if poses.person else "")
         for r in self.repetitions:
@@ -140,7 +140,7 @@ class RepetitionCounts(Sequence[Repetitions]):
         return self.people[place]
 
     def events(self) -> Events:
-        """All repetitions, with what was measured of each in further columns."""
+        """All repetitions, with their measures as columns."""
         return Events([event for one in self.people for event in one.events()])
 
     def to_json(self) -> list[dict[str, Any]]:

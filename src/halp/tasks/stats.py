@@ -42,7 +42,7 @@ NO_INTERVAL = {
 
 @dataclass(frozen=True)
 class Statistics:
-    """Tables of what was measured; every one is a list of rows."""
+    """Tables of measures; each is a list of rows."""
 
     recordings: list[dict[str, Any]]
     observed: list[dict[str, Any]]

@@ -52,7 +52,7 @@ def write_page(model: Model, folder: Path, name: str, pose_model: Path, onnx: di
 
 
 def page_facts(model: Model) -> dict[str, Any]:
-    """What the page has to know of a model."""
+    """Facts about a model for the page."""
     encoder, cutting = model.encoder, model.cutting
     layout = get_topology(LAYOUTS[encoder.topology.dimensions])
     return {
@@ -69,7 +69,7 @@ def page_facts(model: Model) -> dict[str, Any]:
 
 
 def add_libraries(folder: Path) -> None:
-    """Fetch the page's libraries with npm; where that fails, a warning says the command."""
+    """Fetch the page's libraries with npm; if that fails, a warning gives the command."""
     npm = shutil.which("npm")
     why = "npm is not installed" if npm is None else _failure(npm, folder)
     if why:
