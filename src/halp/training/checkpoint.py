@@ -31,7 +31,7 @@ _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True)
 class Identity:
-    """Which run a checkpoint is of; what is None is not known and not compared."""
+    """The run of a checkpoint; fields that are None are unknown and not compared."""
 
     run: str | None = None
     recipe: str | None = None
@@ -132,7 +132,7 @@ def _damaged(path: Path, what: str) -> InputError:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything a run needs to resume: tensors of model and optimiser, and where it stood."""
+    """Everything a run needs to resume: tensors of model and optimiser, and its position."""
 
     model: dict[str, Tensor]
     optimiser: dict[str, Tensor]

@@ -239,7 +239,7 @@ def _sizes(tensors: dict[str, Tensor], source: Path) -> tuple[int, EncoderSettin
 
 
 def _theirs(name: str) -> str:
-    """The authors' name of one of our tensors; empty for what is not of an encoder or its head."""
+    """The authors' name of one of our tensors; empty outside encoders and heads."""
     match = re.fullmatch(r"pairs\.(\w+)\.(query|key)\.(?:encoder\.)?(.+)", name)
     if match is None:
         return ""

@@ -111,7 +111,7 @@ class CosineSettings(CheckedSettings):
 
     @staticmethod
     def share_left(done: float) -> float:
-        """What is left of the way down to the floor, when a share of the time after the warm-up is over."""
+        """The remaining share of the decay after a share of the time since the warm-up."""
         return (1 + math.cos(math.pi * done)) / 2
 
 

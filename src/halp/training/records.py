@@ -106,7 +106,7 @@ class RunRecords:
             file.write(json.dumps({**line, "peak_memory": peak_memory(), **_device_memory()}) + "\n")
 
     def flush(self) -> None:
-        """Bring all lines to the disk."""
+        """Flush all lines to disk."""
         if self._file is not None:
             with writing(self.run):
                 self._file.flush()
@@ -144,7 +144,7 @@ def truncate_records(path: Path, step: int) -> None:
 
 
 class Logger(Protocol):
-    """What the watch asks of a logger."""
+    """The interface of a logger."""
 
     def log_metrics(self, metrics: dict[str, Any], step: int) -> None: ...
 

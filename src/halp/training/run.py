@@ -147,7 +147,7 @@ def create_run(path: Path, recipe: Recipe, store: Store, **more: Any) -> Run:
 
 
 def data_facts(store: Store) -> dict[str, Any]:
-    """What a run keeps of the store that it was trained on."""
+    """Facts of the store that a run was trained on."""
     return {
         "path": str(store.path),
         "hash": store.hash,
@@ -159,7 +159,7 @@ def data_facts(store: Store) -> dict[str, Any]:
 
 
 def start_folder(path: Path, recipe: Recipe, info: dict[str, Any]) -> Run:
-    """Write what a run folder begins with: `run.json` last, since its presence makes the folder a run."""
+    """Write the initial files of a run folder; `run.json` last, since it makes the folder a run."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_text(RunFolder(path).recipe_file, recipe.to_toml())
@@ -208,7 +208,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 
 def _check_info(path: Path, info: Any) -> None:
-    """Raise where `run.json` lacks what a run is rebuilt from."""
+    """Raise if `run.json` lacks anything needed to rebuild the run."""
     data = info.get("data") if isinstance(info, dict) else None
     sound = (
         isinstance(data, dict)

@@ -48,13 +48,13 @@ class Start:
 
     @classmethod
     def recorded(cls, info: Mapping[str, Any]) -> Start:
-        """What a run says that it began with."""
+        """The recorded start of a run."""
         return cls(*((info.get(entry) or {}).get("from") for entry in ("forked", "initialised")))
 
 
 @dataclass(frozen=True)
 class Learner:
-    """What is trained: a method with its optimiser, on these clips `(N,)` of a store."""
+    """A method with its optimiser, and the clips `(N,)` of a store to train on."""
 
     recipe: Recipe
     store: Store
@@ -166,7 +166,7 @@ def _other_threads(run: Run) -> Iterator[str]:
 
 
 def _doubts(learner: Learner) -> Iterator[str]:
-    """What speaks against the recipe on this store."""
+    """Warnings about the recipe on this store."""
     queue, clips = learner.method.queue_size, len(learner.clips)
     if queue > clips:
         yield (

@@ -52,7 +52,7 @@ class Engine:
 
 @dataclass
 class Trainer:
-    """A training that is under way: what is trained and with what, and the step that is next."""
+    """A running training: the method, its data, and the next step."""
 
     learner: Learner
     run: Run
