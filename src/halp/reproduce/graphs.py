@@ -107,7 +107,7 @@ def override(settings: GraphSettings, texts: Sequence[str]) -> GraphSettings:
 
 
 def fingerprint(graphs: GraphSet, settings: GraphSettings, method: str) -> str:
-    """What a cell depends on, in 12 characters."""
+    """Hash of everything a cell depends on, in 12 characters."""
     chosen: dict[str, Any] = asdict(settings)
     if method != "halp":
         del chosen["halp"]
@@ -120,7 +120,7 @@ def fingerprint(graphs: GraphSet, settings: GraphSettings, method: str) -> str:
 
 
 def missing_cells(request: GraphRequest) -> list[tuple[str, int, list[str]]]:
-    """What is left to do: set, seed and methods."""
+    """Missing cells: set, seed and methods."""
     left = []
     for name in request.sets:
         graphs = read_graphs(request.data, name)
@@ -132,13 +132,13 @@ def missing_cells(request: GraphRequest) -> list[tuple[str, int, list[str]]]:
 
 
 def plan_graphs(request: GraphRequest) -> dict[str, Any]:
-    """What is left to do, without doing it."""
+    """The remaining work, without doing it."""
     left = sum(len(methods) for *_, methods in missing_cells(request))
     return {"cells": len(request.sets) * len(request.seeds) * len(TITLES), "cells left": left}
 
 
 def run_cells(cells: tuple[GraphRequest, str, int, Sequence[str]]) -> None:
-    """Train and evaluate methods of one seed on one core, and save a cell for each as soon as it is there.
+    """Train and evaluate methods of one seed on one core; each cell is saved at once.
 
     GraphCL and HaLP are one training up to HaLP's start epoch and share every draw afterwards.
     """
@@ -212,7 +212,7 @@ def svm_accuracies(
 
 @dataclass(frozen=True)
 class GraphResult:
-    """What was measured on one set, in percent."""
+    """Results on one set, in per cent."""
 
     set: str
     accuracies: dict[str, list[float]]  # method → one per seed
@@ -246,7 +246,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class GraphOutcome:
-    """What the command found: results per set, what the numbers are, and how they were made."""
+    """Results per set, with their meaning and provenance."""
 
     results: list[GraphResult]
     note: str

@@ -64,7 +64,7 @@ class SweepRunner:
         return "done" if done >= job.last * job.steps_per_epoch else "started"
 
     def train(self, jobs: Iterable[Job]) -> None:
-        """Train what is not finished: jobs after those that they fork from, others side by side."""
+        """Train unfinished jobs: forks after their origin, others in parallel."""
         failures: dict[str, Failure] = {}
         lost: set[str | None] = set()
         with stoppable():
@@ -170,7 +170,7 @@ class SweepRunner:
         )
 
     def run_of(self, scale: Scale, cell: Cell) -> Run | None:
-        """What the encoder of a cell is read from; None for raw coordinates and shipped encoders.
+        """The run of a cell's encoder; None for raw coordinates and shipped encoders.
 
         An untrained encoder is as its recipe builds it: nothing must be trained to see it, and its run has no
         checkpoint.

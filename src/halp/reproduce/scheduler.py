@@ -24,7 +24,7 @@ from halp.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set of a sweep; a schedule can be made before its store is there."""
+    """A data set of a sweep; schedules can be made before its store exists."""
 
     key: str
     store: Store | None = None
@@ -239,7 +239,7 @@ def _add_jobs(
 
 
 def _name(kind: str, recipe: Recipe, base: Recipe) -> str:
-    """A name that says what differs from the scale's recipe."""
+    """A name made of the differences from the scale's recipe."""
     before, now = base.flat(), recipe.flat()
     halp = kind == "halp"
     ignored = ("seed", "name", "description")

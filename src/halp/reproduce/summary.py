@@ -86,7 +86,7 @@ class TableSummary:
 
     @property
     def claim(self) -> str:
-        """The caption as what it is: what the paper says of its own figures."""
+        """The caption, as the paper's statement about its own figures."""
         return f"The paper: {self.caption}" if self.source != "beyond the paper" else self.caption
 
     def table(self) -> tuple[list[str], list[list[Any]]]:
@@ -114,7 +114,7 @@ class TableSummary:
         return heads, shown
 
     def note(self) -> str:
-        """What a reader has to know: scale, data, seeds, settings of protocols."""
+        """Notes for the reader: scale, data, seeds, settings of protocols."""
         data = ", ".join(f"{key} ({digest[:12]})" for key, digest in self.data.items())
         words = f"Scale {self.scale}; data {data}; seeds {', '.join(map(str, self.seeds))}. "
         chosen = [
@@ -203,7 +203,7 @@ def summarise_rows(schedule: Schedule, values: Values) -> list[RowSummary]:
 
 
 def _note(schedule: Schedule, row: TableRow) -> str:
-    """What a reader has to know of a row, and where its recipe is that of another data set."""
+    """Notes on a row, and whether its recipe is that of another data set."""
     notes = [row.note] if row.note else []
     if row.method == "recipe":
         names = {

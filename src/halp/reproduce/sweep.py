@@ -29,7 +29,7 @@ from halp.training.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One training of a sweep, and how it is evaluated; what a worker needs."""
+    """One training of a sweep with its evaluation, as sent to workers."""
 
     training: Training
     protocols: tuple[str, ...]
@@ -62,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The settings of a sweep; the first one is what the others are compared with."""
+    """The settings of a sweep; the others are compared with the first."""
 
     recipe: str
     settings: list[Setting]

@@ -1,4 +1,4 @@
-"""What a table of the paper is, and all of them, read from `paper_tables.toml`.
+"""Tables of the paper, read from `paper_tables.toml`.
 
 A table of the file names its columns, or says what differs from a named one; `protocol`, `protocol_settings`
 and `shares` (of labels) are of all its columns. `baseline` are the figures of MoCo, `vary` makes a row per
@@ -130,7 +130,7 @@ class PaperTable:
         return (TableRow("raw coordinates", "raw"), *untrained, *self.rows)
 
     def paper_value(self, row: TableRow, column: int) -> float | None:
-        """What the paper reports, where it does."""
+        """The paper's figure, if any."""
         return row.paper[column] if row.paper else None
 
 

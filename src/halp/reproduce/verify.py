@@ -163,7 +163,7 @@ def _published(recipe: str) -> Iterator[tuple[PaperTable, TableRow, TableColumn,
 
 
 def _names(row: TableRow, column: TableColumn) -> Sequence[str]:
-    """What the recipe of a row is called on the data of a column."""
+    """Names of the recipe of a row on the data of a column."""
     if row.method == "recipe":
         return [f"{column.data}-{row.recipe}"]
     terms = row.settings.get("terms")
@@ -181,7 +181,7 @@ def _is_of(result: Result, row: TableRow, column: TableColumn) -> bool:
 
 
 def _as_published(run: Run, row: TableRow, column: TableColumn) -> bool:
-    """Whether a run has the settings of the paper's scale, its seed and what it is called aside."""
+    """Whether a run has the settings of the paper's scale, apart from seed and name."""
     wanted = SCALES["paper"].recipe(column.data, column.split, run.recipe.seed, row).flat()
     own = run.recipe.flat()
     free = ("name", "description", "saving.")
