@@ -66,7 +66,7 @@ def feature_key(encoder: Any, content: str, crop: str = "centre 0.95") -> str:
 
 
 def rows_key(content: str) -> str:
-    """Hash of what the rows of a source depend on, whoever embeds them."""
+    """Hash of everything the rows of a source depend on, for any encoder."""
     facts = {"halp": __version__, "format": _FORMAT, "rows": content}
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
@@ -288,7 +288,7 @@ def cache_use() -> CacheUse:
 
 
 def clear_cache() -> CacheUse:
-    """Remove what halp keeps in the user's cache folder, and nothing else there; what was removed."""
+    """Remove halp's entries from the user's cache folder; returns what was removed."""
     use = cache_use()
     for room in _ROOMS.values():
         for path in _kept_in(room):

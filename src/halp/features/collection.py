@@ -162,7 +162,7 @@ def check_collection_place(folder: Path) -> None:
 
 
 def _write_shard(folder: Path, part: Part, source: Source, series: str) -> str:
-    """Rows and vectors of what is left of a shard in two files, whose name is made of content and encoder."""
+    """Write rows and vectors of a shard to two files named by content and encoder."""
     entry = part.entry
     if entry is None:
         raise InputError(f"a shard of '{source.name}' could not be computed; run the command again")

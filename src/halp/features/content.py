@@ -249,7 +249,7 @@ class RecordingFiles:
         self._last: tuple[int, tuple[list[Clip], list[Dropped]]] = (-1, ([], []))
 
     def part(self, places: Sequence[int], *, keep: bool = False) -> RecordingFiles:
-        """Some of the items, with what is kept of them where it is not sent to another process."""
+        """Some of the items, with their cached data if it stays in this process."""
         kept = {item: self.kept[place] for item, place in enumerate(places) if keep and place in self.kept}
         return replace(self, files=[self.files[place] for place in places], kept=kept)
 

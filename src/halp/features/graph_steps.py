@@ -21,12 +21,12 @@ def pick(x: Tensor, index: Tensor, dim: int) -> Tensor:
 
 
 def seen_joints(x: Tensor) -> Tensor:
-    """Which joints are there `(…, V)`; a missing one is all zeros."""
+    """Which joints are present `(…, V)`; missing ones are all zeros."""
     return (x != 0).any(-1)
 
 
 def present(x: Tensor) -> Tensor:
-    """Which persons are there `(B, T, P)`."""
+    """Which persons are present `(B, T, P)`."""
     return (x != 0).flatten(3).any(3)
 
 

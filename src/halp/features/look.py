@@ -87,7 +87,7 @@ def _as_known(
 
 
 class Look:
-    """The present state of a folder, and what was found in it when it was in that state."""
+    """The present state of a folder, and its content as found in that state."""
 
     def __init__(self, root: Path, file: Path, asked: str) -> None:
         self.root, self.file, self.asked, began = root, file, asked, time.time_ns()
@@ -99,7 +99,7 @@ class Look:
         self.state, self.settled = hashlib.sha256(text).hexdigest(), settled(newest, began)
 
     def known(self) -> dict[str, Any] | None:
-        """What was found; None if a file changed since, or nothing is known."""
+        """The content found; None if a file changed since, or nothing is cached."""
         with suppress(OSError, ValueError):
             told = json.loads(self.file.read_text(encoding="utf-8"))
             if isinstance(told, dict) and (told.get("asked"), told.get("state")) == (self.asked, self.state):
@@ -107,7 +107,7 @@ class Look:
         return None
 
     def keep(self, files: RecordingFiles) -> None:
-        """Remember what was found, unless a file is so young that it may change unseen."""
+        """Remember the content, unless a file is so recent that a change could go unnoticed."""
         pipeline = files.pipeline
         plain = _plain(pipeline.info)
         theirs = not type(pipeline.reader).__module__.startswith("halp.")
@@ -143,7 +143,7 @@ def _look(path: Path, reading: Reading, table: Path | None) -> Look | None:
 
 
 class _Link(Exception):
-    """A link, whose state is not that of what it leads to."""
+    """A link, whose state differs from that of its target."""
 
 
 def _note_states(folder: str, below: str, names: list[str], states: list[tuple[int, ...]]) -> None:

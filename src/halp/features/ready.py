@@ -114,7 +114,7 @@ class Preparation:
             return normalise(frames, self.target, self.cleaning, fps)
 
     def window(self, frames: Frames, fps: float = -1.0) -> Frames:
-        """A clip or window of such a recording, normalised; where nobody is seen in it, it stays all zeros.
+        """A clip or window of such a recording, normalised; all zeros if nobody is seen.
 
         Whoever is there comes first, as many persons as the encoder reads.
         """
@@ -150,7 +150,7 @@ class Preparation:
             yield frames[first : first + length]
 
     def windows(self, recording: Clip, rows: npt.NDArray[Any]) -> Iterator[Frames]:
-        """The clips or windows of a recording that rows of its source speak of, ready for the encoder.
+        """The clips or windows of a recording given by rows of its source, ready for the encoder.
 
         The rows learn how many joint positions are filled.
         """

@@ -53,7 +53,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to compute a shard. `blocks` yields the vectors of a source block by block."""
+    """Input of a worker for one shard. `blocks` yields the vectors of a source block by block."""
 
     source: Source
     items: list[str]
@@ -64,7 +64,7 @@ class Task:
     progress: bool = False
 
     def __call__(self) -> None:
-        """Compute and keep the shard, unless it is there."""
+        """Compute and cache the shard, unless it is cached."""
         FeatureCache(self.folder).get(self.key, self.width, self._blocks, self._facts)
 
     def _blocks(self) -> Iterator[npt.NDArray[np.float32]]:
@@ -180,7 +180,7 @@ def _writable(folder: Path) -> bool:
 
 
 def _table_name(parts: Sequence[Part]) -> str:
-    """The name of a folder for what is derived from a table: the same for the same items."""
+    """The name of a folder for data derived from a table: equal for equal items."""
     keys = [key for part in parts for key in part.items]
     numbers = np.concatenate([part.numbers for part in parts]) if parts else np.zeros(0, dtype=np.int64)
     there = _in_order(keys, numbers)
@@ -196,7 +196,7 @@ def _in_order(things: list[Any], numbers: npt.NDArray[np.int64]) -> list[Any]:
 
 
 def _content(source: Source, part: Part, here: bool) -> Any:
-    """The recordings of a shard, with what was read of them already where they are read in this process."""
+    """The recordings of a shard, with data already read if they are read in this process."""
     content = source.content
     if isinstance(content, RecordingFiles):
         return content.part(part.numbers.tolist(), keep=here)
@@ -230,7 +230,7 @@ def _find_parts(source: Source, folder: Path, width: int) -> list[Part]:
 
 
 def kept_entries(source: Source, folder: Path, width: int) -> list[CachedVectors]:
-    """What is kept of a source so far, while its shards are being computed."""
+    """The cached part of a source while its shards are being computed."""
     parts = _find_parts(source, folder, width) if folder.is_dir() else []
     return [part.entry for part in parts if part.entry is not None]
 
@@ -255,7 +255,7 @@ def _store_parts(content: StoredClips) -> list[Part]:
 
 
 def _opened(part: Part, folder: Path, width: int, *, verify: bool = False) -> Part:
-    """A shard with what is kept of it."""
+    """A shard with its cached data."""
     return replace(part, entry=open_entry(folder / part.key, width, verify=verify))
 
 
@@ -354,7 +354,7 @@ def _ascending(values: Any) -> bool:
 
 
 class _Piece:
-    """What is kept of a shard, with the source's numbers of its items; items that are gone are left out."""
+    """Cached data of a shard, with the source's numbers of its items, without removed ones."""
 
     def __init__(
         self, key: str, entry: CachedVectors, numbers: npt.NDArray[np.int64], class_names: Sequence[str]

@@ -147,7 +147,7 @@ class Source(RowColumns):
 
     @property
     def known(self) -> SourceIndex:
-        """What reading the source found; read now, where that was not done."""
+        """Facts found by reading the source; read now if necessary."""
         if self.recorded is None and self._at_once and isinstance(self.content, StoredClips):
             self.learn(self.content.recorded(self.cutting))
         if self.recorded is None:

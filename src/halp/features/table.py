@@ -134,7 +134,7 @@ class FeatureTable(RowColumns):
 
 
 class ShardRows(NamedTuple):
-    """Which rows of a shard are there: its key, their numbers, and how many it has in all."""
+    """The rows of a shard: its key, their numbers, and its total."""
 
     key: str
     numbers: npt.NDArray[np.int64]
@@ -228,7 +228,7 @@ _ROWS = 16_384  # of a group in a .parquet file
 def write_vectors(
     path: str | os.PathLike[str], table: FeatureTable, encoder: Mapping[str, str] | None = None
 ) -> Path:
-    """Write names, starts, ends and vectors of a table; the ending says how.
+    """Write names, starts, ends and vectors of a table; the suffix selects the format.
 
     `encoder` is its name, release and SHA-256, kept as JSON: an array of a `.npz` file, the last column of a
     `.csv` file, and metadata of a `.parquet` file, all called encoder.
@@ -244,7 +244,7 @@ def write_vectors(
 
 
 def check_vector_file(path: Path) -> Callable[[Path, FeatureTable, str], None]:
-    """What writes a file of this ending; refused before anything is computed where it cannot be written."""
+    """The writer for this suffix; unknown suffixes are refused before anything is computed."""
     writers = {".npz": _write_npz, ".csv": _write_csv, ".parquet": _write_parquet}
     check_choice("ending of a file of vectors", path.suffix.lower(), writers)
     return writers[path.suffix.lower()]
