@@ -79,7 +79,7 @@ class Engine:
         return self.executor is None and self.address is None and (self.processes == 1 or shards < few)
 
     def mine(self, shards: Sequence[SHARD]) -> list[SHARD]:
-        """The shards of this part, dealt out in turn; all of them where no part is asked for."""
+        """The shards of this part, assigned in turn; all of them without parts."""
         return list(shards) if self.part is None else list(shards[self.part[0] - 1 :: self.part[1]])
 
     @contextmanager

@@ -51,7 +51,7 @@ class CommandGroup:
         return nested
 
     def run(self, arguments: Sequence[str]) -> None:
-        """Call the command that the first argument names with what the others say."""
+        """Call the command named by the first argument with the other arguments."""
         self.arguments = list(arguments)
         if not arguments or arguments[0] in ("-h", "--help"):
             sys.stdout.write(self.help() + "\n")

@@ -86,7 +86,7 @@ def classify_predict(
     cache: bool = True,
     json: bool = False,
 ) -> None:
-    """Give every clip or window its most probable class, and reject what is unlike everything labelled.
+    """Give every clip or window its most probable class, and reject those unlike all labelled ones.
 
     Examples:
         halp classify predict model recordings
@@ -187,7 +187,7 @@ def open_unlabelled(path: Path, labelled: Source, reading: Reading) -> Source:
 
 
 def _show_fitted(model: Model, path: Path, json: bool) -> None:
-    """What was fitted and how good it is."""
+    """The fitted model and its accuracy."""
     facts = {
         "model": str(path),
         "classes": model.labelled,

@@ -33,7 +33,7 @@ FEWEST = 96  # clips: fewer leave classes without any to train or test on
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demonstration made."""
+    """Results of the demonstration."""
 
     rows: list[EncoderResults]
     runs: dict[str, Run]
@@ -94,7 +94,7 @@ def run_demo(
 
 @contextmanager
 def _alongside(path: Path, recipe: Recipe, store: Path) -> Iterator[None]:
-    """Resume a run in a process of its own while the body runs."""
+    """Resume a run in a separate process while the body runs."""
     process = multiprocessing.get_context("spawn").Process(target=_resume, args=(recipe, store, path))
     process.start()
     try:

@@ -27,7 +27,7 @@ class Shown:
 
 
 def present(answer: Any) -> Shown:
-    """What a terminal shows of an answer."""
+    """The parts of an answer shown on a terminal."""
     _register()
     return _present(answer)
 
@@ -38,7 +38,7 @@ def _present(answer: Any) -> Shown:
 
 
 def _register() -> None:
-    """Presentations of the answers there are; loaded when a verb has run, and so its types are there."""
+    """Presentations by type of answer; registered after a verb has run, when its types are loaded."""
     from halp.data.inspect import Inspection
     from halp.tasks.agreement import Agreement
     from halp.tasks.angles import Angles

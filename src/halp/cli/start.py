@@ -92,7 +92,7 @@ def recipes(name: Positional[str] = "", *, all: bool = False, json: bool = False
 
 @app.command
 def doctor(*, json: bool = False) -> None:
-    """Say what is installed, which extras are missing, which devices there are and how large the cache is."""
+    """Show what is installed, which extras are missing, the devices, and the size of the cache."""
     from halp.cli.doctor import diagnose
 
     facts = diagnose()

@@ -183,7 +183,7 @@ def finish(
 
 
 def _warn_about_clock(answer: Any) -> None:
-    """Say where times count frames, since recordings do not state their rate."""
+    """Warn if times count frames, because recordings do not state their rate."""
     table = getattr(answer, "table", None)
     frames = (
         [] if table is None else sorted({table.name(row) for row in (table.fps <= 0).nonzero()[0][:1000]})

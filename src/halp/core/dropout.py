@@ -90,7 +90,7 @@ def _signed(value: int) -> int:
 
 
 def replace_dropout(model: nn.Module) -> None:
-    """Put modules that draw by step in the place of torch's dropout modules, everywhere in a model."""
+    """Replace torch's dropout modules in a model by modules that draw by step."""
     for prefix, module in list(model.named_modules()):
         for name, child in module.named_children():
             if isinstance(child, (nn.AlphaDropout, nn.FeatureAlphaDropout)):

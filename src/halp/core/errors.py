@@ -40,7 +40,7 @@ class Diverged(Exception):
 
 
 class LostProcess(Exception):
-    """Another process of the job is gone; what was saved last is whole."""
+    """Another process of the job was lost; the last save is complete."""
 
     exit_code = 1
 

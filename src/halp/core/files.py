@@ -77,7 +77,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a TOML file that comes with halp says."""
+    """The content of a TOML file that comes with halp."""
     text = path.read_text(encoding="utf-8")
     if sys.version_info >= (3, 11):
         import tomllib
@@ -153,7 +153,7 @@ def seal(path: Path) -> None:
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether a file is there, and is what it was when `seal` was called."""
+    """Whether a file exists unchanged since `seal` was called."""
     beside = _seal_of(path)
     try:
         return path.is_file() and beside.is_file() and beside.read_text(encoding="ascii") == sha256(path)
@@ -248,7 +248,7 @@ def _exchange(one: Path, two: Path) -> bool:
 
 
 def restore_moved_aside(path: Path) -> None:
-    """Bring back what a process had moved aside when it died, if nothing has taken its place."""
+    """Restore what a killed process had moved aside, unless it has been replaced."""
     for leftover in _leftovers(path):
         if leftover.name.endswith(_ASIDE) and not path.exists():
             with suppress(OSError):
@@ -256,7 +256,7 @@ def restore_moved_aside(path: Path) -> None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what killed processes left beside `path`; what is being built is spared."""
+    """Remove leftovers of killed processes beside `path`, but nothing that is being built."""
     restore_moved_aside(path)
     for leftover in _leftovers(path):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -30,7 +30,7 @@ class InUse(InputError):
 
 
 class CannotLock(InputError):
-    """The place cannot be written, and so neither can what the lock would protect."""
+    """The place is not writable, so what the lock would protect is not either."""
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def find_package(source: str | os.PathLike[str]) -> Path | None:
 
 
 def find_encoder(source: str | os.PathLike[str]) -> Path:
-    """The package or run folder that a path or a shipped name means; an error says what there is."""
+    """The package or run folder for a path or shipped name; an error lists what there is."""
     path = find_package(source)
     if path is None and (Path(source) / "run.json").is_file():
         path = Path(source)

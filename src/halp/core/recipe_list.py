@@ -21,7 +21,7 @@ from halp.core.files import read_toml
 
 @dataclass(frozen=True)
 class RecipeSummary:
-    """What a list of recipes shows."""
+    """A line of a list of recipes."""
 
     description: str
     epochs: int | None

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def generator(seed: int, purpose: str, *counters: int) -> torch.Generator:
-    """A generator of its own for one purpose at one moment.
+    """A generator for one purpose at one step.
 
     >>> torch.rand(1, generator=generator(0, "views", 3, 1)) == torch.rand(1, generator=generator(0, "views", 3, 1))
     tensor([True])

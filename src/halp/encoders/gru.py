@@ -85,7 +85,7 @@ class GRUEncoder(nn.Module):
         return x.transpose(0, 1)
 
     def frames_first(self, clips: Tensor) -> Tensor:
-        """What the first layer reads, `(T, B, inputs)`."""
+        """Input of the first layer, `(T, B, inputs)`."""
         x = joints_by_frame(clips[:, :, : self.persons], self.inputs)
         return x if self.input_norm is None else self.input_norm(x.reshape(-1, self.inputs)).view_as(x)
 

@@ -73,7 +73,7 @@ class KernelFusionSettings:
             )
 
     def fusion(self) -> FusionSettings:
-        """What the GRU takes of it."""
+        """The settings of the GRU."""
         return FusionSettings(hidden=self.hidden, layers=self.layers or 1, gains=self.gains)
 
 

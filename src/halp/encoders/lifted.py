@@ -172,7 +172,7 @@ class LiftedEncoder(nn.Module):
         return features if self.projection is None else self.projection(features)
 
     def read(self, clips: Tensor) -> Tensor:
-        """What the readers say of the lifted body and of the picture, one after the other."""
+        """Features of the lifted body, then of the picture."""
         features = self.reader(self.lift(clips, self.stride))
         if self.picture_reader is None:
             return cast(Tensor, features)

@@ -153,7 +153,7 @@ class ProtocolContext:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a protocol found: the class of every test clip `(N,)` and further metrics."""
+    """Result of a protocol: the class of every test clip `(N,)` and other metrics."""
 
     predicted: Labels
     metrics: dict[str, float] = field(default_factory=dict)

@@ -25,7 +25,7 @@ FORMAT = 3
 
 @dataclass(frozen=True)
 class Result:
-    """What a protocol found with one or several seeds, and everything needed to find it again.
+    """Result of a protocol for one or several seeds, with its full provenance.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of what a result depends on; of halp also the commit, if it is run from a checkout."""
+    """Versions of all dependencies of a result, and the commit of halp in a checkout."""
     commit = revision()
     halp = {"halp": __version__, **({"commit": commit} if commit else {})}
     return {**halp, **{name: metadata.version(name) for name in ("torch", "numpy", "scikit-learn")}}

@@ -51,7 +51,7 @@ class LiveCamera:
         picture: npt.NDArray[np.uint8],
         moment: float,
     ) -> dict[str, Any]:
-        """The people in a picture `(height, width, 3)` of a moment, and what they have been doing."""
+        """The people in a picture `(height, width, 3)`, and their recent movements."""
         from halp.video.live import LivePicture
 
         with self._lock:

@@ -120,7 +120,7 @@ class Collection:
         return str(number) if number >= 0 else ""
 
     def describe(self, row: int) -> dict[str, Any]:
-        """What is known about a row, for people."""
+        """Facts about a row, for reading."""
         name, start, stop = self.span(row)
         times = {"start": round(start, 3), "stop": round(stop, 3), "rate": self.rate(row)}
         return {"row": row, "name": name, "recording": int(self.recording[row]), **times}

@@ -18,7 +18,7 @@ from halp.explorer.session import Session
 
 
 def describe_state(session: Session) -> dict[str, Any]:
-    """What a page has to know before anything else; little until the collection is read."""
+    """The page's initial state; little until the collection is read."""
     from halp.reports.player import describe_body
 
     given = session.settings

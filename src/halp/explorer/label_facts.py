@@ -20,7 +20,7 @@ Span = tuple[str, float, float, str]  # recording, start, stop, subject
 
 @dataclass(frozen=True)
 class LabelClass:
-    """A class; its place (colour, and key − 1) stays while it is there."""
+    """A class; its place (colour, and key − 1) stays as long as it exists."""
 
     id: int
     name: str
@@ -82,7 +82,7 @@ def overlap(values: Sequence[Any], span: Sequence[Any]) -> bool:
 
 
 def contradiction(span: Span, others: dict[str, list[tuple[float, float, str, str]]]) -> str:
-    """Why a span cannot have a class: it overlaps one of another class. Empty where it can."""
+    """Why a span cannot have a class: it overlaps one of another class. Empty if it can."""
     name, start, stop, who = span
     for low, high, subject, label in others.get(name, ()):
         if low < stop - SLACK and start < high - SLACK and (not who or not subject or who == subject):

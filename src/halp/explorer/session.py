@@ -57,7 +57,7 @@ class Settings:
 
 @dataclass
 class Progress:
-    """What is being done in the background."""
+    """Progress of the work in the background."""
 
     title: str = "starting"
     done: int = 0

@@ -59,7 +59,7 @@ def report(
 
 
 def compare_runs(runs: Mapping[str, Run]) -> Report:
-    """What is saved in runs, side by side: results, curves, settings that differ."""
+    """Content of runs side by side: results, curves, settings that differ."""
     report = Report("Runs compared")
     if rows := result_rows({name: saved_results(run) for name, run in runs.items()}):
         add_accuracies(report, rows)

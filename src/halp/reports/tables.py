@@ -30,7 +30,7 @@ def accuracy_table(rows: Sequence[EncoderResults]) -> tuple[list[str], list[list
 
 
 def overlap_note(rows: Sequence[EncoderResults]) -> str:
-    """What the mark in a column means, per split; empty if no test clip was trained on."""
+    """Meaning of the mark in a column, per split; empty if no test clip was trained on."""
     counts = {
         result.split: (result.test_clips_trained_on, result.clips["test"])
         for row in rows

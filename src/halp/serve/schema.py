@@ -188,7 +188,7 @@ def _component(kind: type[Any]) -> dict[str, Any]:
 
 
 def request_component(kind: type[Any], models: Mapping[str, Topology]) -> dict[str, Any]:
-    """What a request may hold: for every model and number of joints the layouts, and points of that size.
+    """Schema of requests: layouts by model and number of joints, and points of that size.
 
     A model or layout that is not given is the first model, and the layout of its encoder.
     """

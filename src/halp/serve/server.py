@@ -28,7 +28,7 @@ KEYS = "HALP_API_KEYS"
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker needs to know."""
+    """Settings of a worker."""
 
     models: tuple[str, ...]
     index: str | None = None

@@ -41,7 +41,7 @@ class Busy(Exception):
 
 
 class Batcher:
-    """Encodes clips of several requests together, in one thread of its own."""
+    """Encodes clips of several requests together, in a separate thread."""
 
     def __init__(self, encoder: PretrainedEncoder, metrics: Metrics) -> None:
         self.encoder, self.metrics = encoder, metrics

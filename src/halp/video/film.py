@@ -41,7 +41,7 @@ class FilmFacts:
 
 
 def require_av() -> Any:
-    """PyAV, or one sentence about the extra that brings it."""
+    """PyAV, or an error that names the extra to install."""
     try:
         import av
     except ImportError:
@@ -160,7 +160,7 @@ def film_addresses(source: Path, recordings: Sequence[str], page: Path) -> dict[
 
 
 def _turns(frame: Any) -> int:
-    """Quarter turns against the clock that bring a picture upright."""
+    """Counter-clockwise quarter turns that bring a picture upright."""
     return round(float(getattr(frame, "rotation", 0) or 0) / 90) % 4
 
 

@@ -214,7 +214,7 @@ def _edges(side: int, count: int, place: int) -> tuple[int, int]:
 
 
 def cut(picture: Picture, middle: npt.NDArray[np.float64], side: float) -> tuple[int, int, Picture]:
-    """The part of a square that lies in the picture, and where it begins."""
+    """The part of a square inside the picture, and its corner."""
     height, width = picture.shape[:2]
     left, top = (int(np.clip(edge, 0, limit)) for edge, limit in zip(middle - side / 2, (width, height)))
     right, bottom = (int(np.clip(edge, 0, limit)) for edge, limit in zip(middle + side / 2, (width, height)))

@@ -256,14 +256,14 @@ def _target(data: bytes, place: int) -> int:
 
 
 def _targets(data: bytes, field: int) -> list[int]:
-    """What the entries of a vector of offsets point to."""
+    """Targets of a vector of offsets."""
     vector = _target(data, field)
     count = struct.unpack_from("<I", data, vector)[0]
     return [_target(data, vector + 4 + 4 * number) for number in range(count)]
 
 
 def describe_pose_model(path: Path) -> dict[str, str]:
-    """What a store says of the estimator: its version and the hash of its weights."""
+    """The estimator as recorded in a store: version and hash of its weights."""
     package = "onnxruntime" if path.suffix == ".onnx" else "mediapipe"
     try:
         installed = version(package)

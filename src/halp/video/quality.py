@@ -18,7 +18,7 @@ _STEP = 1 / 30  # seconds that a turn is measured over
 
 @dataclass(frozen=True)
 class FastTurn:
-    """The fastest of the turns that are taken for errors."""
+    """The fastest of the turns that count as errors."""
 
     joint: str
     frame: int

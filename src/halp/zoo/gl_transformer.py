@@ -114,7 +114,7 @@ class Attention(nn.Module):
 
 
 class PathDropout(nn.Module):
-    """Leaves out what a block would add, for whole entries of the first axis."""
+    """Drops a block's residual for whole entries of the first axis."""
 
     def __init__(self, share: float) -> None:
         super().__init__()

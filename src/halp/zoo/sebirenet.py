@@ -108,7 +108,7 @@ class SeBiReNet(nn.Module):
         return self.pool(self.sequence(clips))
 
     def codes(self, poses: Tensor) -> tuple[Tensor, Tensor]:
-        """Code of the pose `(N, V, K)` and of the view `(N, K, K)`; their product is what is decoded."""
+        """Code of the pose `(N, V, K)` and of the view `(N, K, K)`; their product is decoded."""
         states = self.tree(poses)
         view = self.view(states.flatten(1)).view(-1, self.code_size, self.code_size)
         return torch.tanh(self.pose(states)), view

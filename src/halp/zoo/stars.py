@@ -66,7 +66,7 @@ UNKNOWN = -1  # the clip of a projection, where training does not say which it i
 
 @dataclass(frozen=True)
 class TuneSettings(CheckedSettings):
-    """What is tuned towards. Predictor, memory and temperature are those of STARS, the rest those of HaLP."""
+    """Settings of tuning. Predictor, memory and temperature are those of STARS, the rest HaLP's."""
 
     positives: str = limited("neighbour", among=KINDS)
     width: int = limited(4096, least=1)  # of the predictor between its two layers

@@ -158,7 +158,7 @@ def evaluate_ridge(context: ProtocolContext, settings: RidgeSettings) -> Predict
 
 
 def _folds(context: ProtocolContext, settings: RidgeSettings) -> list[Fold]:
-    """What is fitted and held out to choose the penalty: of the training clips only."""
+    """Training clips to fit on and to hold out when choosing the penalty."""
     if settings.validation:
         fitted, held_out = (np.isin(context.train, part) for part in context.store.split(settings.validation))
         if not fitted.any() or not held_out.any():
