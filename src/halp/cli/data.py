@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn
 from halp.cli.job_array import job_array, join_parts
-from halp.cli.options import Settings, flat, parse_options
+from halp.cli.options import Assignments, flat, parse_options
 from halp.cli.verbs import Verb
 from halp.core.errors import InputError
 
@@ -34,7 +34,7 @@ def prepare(
     fps: float | None = None,
     labels: Path | None = None,
     pattern: str | None = None,
-    option: Settings = (),
+    option: Assignments = (),
     max_memory: float | None = None,
     overwrite: bool = False,
     json: bool = False,

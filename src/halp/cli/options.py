@@ -14,7 +14,7 @@ from halp.core.errors import InputError
 from halp.data.reading import Reading
 
 From = Annotated[str, arg(name="from")]
-Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
+Assignments = UseAppendAction[tuple[tuple[str, ...], ...]]
 # what an option means wherever it stands; a command describes those of its own, and these where it means
 # something else
 SHARED = {
@@ -57,7 +57,7 @@ class ReadingOptions(Reading):
     shard: Suppress[str | None] = None
     left_out: Path | None = None
     """Also write a CSV table of the recordings that were left out, with reasons."""
-    option: Settings = ()
+    option: Assignments = ()
     """Settings of the format as key=value (see `halp formats`)."""
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, print_table, show, table_of
-from halp.cli.options import Settings, flat
+from halp.cli.options import Assignments, flat
 from halp.core.errors import InputError
 
 
@@ -23,7 +23,7 @@ def evaluate(
     stream: str = "joint",
     seed: int = 0,
     seeds: int = 1,
-    set: Settings = (),
+    set: Assignments = (),
     ensemble_with: tuple[Path, ...] = (),
     baselines: bool = True,
     allow_overlap: bool = False,
@@ -119,7 +119,7 @@ def reproduce(
     accelerator: str = "auto",
     devices: int = 1,
     precision: str = "32-true",
-    set: Settings = (),
+    set: Assignments = (),
     out: Path = Path("reproduced"),
     list: bool = False,
     dry_run: bool = False,

@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from halp._version import DISTRIBUTION
 from halp.cli.app import app, note, print_json, show, table_of
-from halp.cli.options import Settings, flat
+from halp.cli.options import Assignments, flat
 from halp.core.errors import check_choice
 
 # what `halp recipes` shows without --all
@@ -28,7 +28,7 @@ START = (
 
 @app.command
 def demo(
-    *, out: Path = Path("demo"), clips: int = 1440, seed: int = 0, set: Settings = (), json: bool = False
+    *, out: Path = Path("demo"), clips: int = 1440, seed: int = 0, set: Assignments = (), json: bool = False
 ) -> None:
     """Train MoCo and HaLP on synthetic people, print a table beside the baselines and write a report.
 

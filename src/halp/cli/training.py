@@ -11,7 +11,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from halp.cli.app import app, first_process, note, show, table_of
-from halp.cli.options import From, Settings, flat
+from halp.cli.options import Assignments, From, flat
 from halp.core.errors import InputError
 
 
@@ -20,7 +20,7 @@ def sweep(
     recipe: Positional[str],
     *,
     data: Path,
-    set: Settings,
+    set: Assignments,
     seeds: int = 3,
     out: Path | None = None,
     protocol: tuple[str, ...] = ("knn", "linear"),
@@ -78,7 +78,7 @@ def pretrain(
     *,
     data: Path,
     run: Path | None = None,
-    set: Settings = (),
+    set: Assignments = (),
     resume: bool = False,
     fork: Path | None = None,
     init: Path | None = None,

@@ -217,7 +217,7 @@ Wave = tuple[str, int, float, float, float]
 
 
 @dataclass(frozen=True)
-class Part:
+class Role:
     """What one person does: key poses `phase → pose` (other channels are at rest) and oscillations.
 
     A wave is (channel, axis, amplitude, cycles an action, phase), and the channel `beat` of the key poses
@@ -247,7 +247,7 @@ class Action:
     """One class: its parts (one per person), the usual duration, and in what ways it may be carried out."""
 
     seconds: float
-    parts: tuple[Part, ...]
+    parts: tuple[Role, ...]
     repeats: int = 1
     seated: bool = False
     distance: float = 0.0
@@ -264,7 +264,7 @@ class Manner:
     rest: Array = field(repr=False)
 
 
-def act(part: Part, phase: Array, manner: Manner, rng: np.random.Generator) -> Array:
+def act(part: Role, phase: Array, manner: Manner, rng: np.random.Generator) -> Array:
     """The track `(T, WIDTH)` of a part at phases `(T,)` between 0 and 1, carried out in somebody's manner."""
     asked = ~np.isnan(part.targets)
     stretch = np.where(asked, manner.amplitude * (np.nan_to_num(part.targets) - manner.rest), 0)
@@ -295,7 +295,7 @@ SEAT: Pose = {"sink": 0.46, "forward": -0.42, "lean": 4, "main": LAP, "off": LAP
 
 
 def _read_action(seconds: float, parts: list[dict[str, Any]], **fields: Any) -> Action:
-    persons = (Part(dict(part["keys"]), tuple(map(tuple, part.get("waves", ())))) for part in parts)
+    persons = (Role(dict(part["keys"]), tuple(map(tuple, part.get("waves", ())))) for part in parts)
     return Action(seconds, tuple(persons), **fields)
 
 

@@ -118,11 +118,11 @@ def authorised(scope: Scope, keys: frozenset[str]) -> bool:
     return sum(hmac.compare_digest(given, key.encode()) for key in keys) > 0  # all of them are compared
 
 
-Answer = Callable[[Service, Any], Awaitable[Any]]
+Handler = Callable[[Service, Any], Awaitable[Any]]
 
 
 def _posted(
-    service: Service, path: str, answer: Answer, limits: Limits
+    service: Service, path: str, answer: Handler, limits: Limits
 ) -> Callable[[Request], Awaitable[Response]]:
     kind = OPERATIONS[path][0]
 

@@ -27,7 +27,7 @@ KEYS = "HALP_API_KEYS"
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorkerSettings:
     """Settings of a worker."""
 
     models: tuple[str, ...]
@@ -37,7 +37,7 @@ class Settings:
     deadline: float = Limits.deadline
 
 
-def app_of(settings: Settings) -> Any:
+def app_of(settings: WorkerSettings) -> Any:
     """The application of a process."""
     limits = Limits(body=settings.body, deadline=settings.deadline)
     return make_app(Service(settings.models, settings.index), frozenset(settings.keys), limits)
@@ -46,7 +46,9 @@ def app_of(settings: Settings) -> Any:
 def worker_app() -> Any:
     """The application of a worker process, from its environment."""
     stated = json.loads(os.environ[_SETTINGS])
-    return app_of(Settings(**{**stated, "models": tuple(stated["models"]), "keys": tuple(stated["keys"])}))
+    return app_of(
+        WorkerSettings(**{**stated, "models": tuple(stated["models"]), "keys": tuple(stated["keys"])})
+    )
 
 
 def api_keys(file: Path | None) -> tuple[str, ...]:
@@ -99,7 +101,9 @@ def serve(
         )
     if workers < 1 or deadline <= 0 or body < 1:
         raise InputError("workers, deadline and the largest body must be above 0")
-    settings = Settings(tuple(str(Path(model).resolve()) for model in models), index, keys, body, deadline)
+    settings = WorkerSettings(
+        tuple(str(Path(model).resolve()) for model in models), index, keys, body, deadline
+    )
     with _listener(host, port) as listener:
         several = workers > 1
         app = "halp.serve.server:worker_app" if several else app_of(settings)

@@ -31,7 +31,7 @@ from halp.training.recipe import Recipe, load_recipe
 from halp.training.records import RunRecords, StepProfile
 from halp.training.run import Run, locked_run, peak_memory
 from halp.training.start import Begun, Learner, Start, begin, build_learner
-from halp.training.trainer import Engine, LossNotFinite, OnEpoch, Trainer
+from halp.training.trainer import LossNotFinite, OnEpoch, PreparedLearner, Trainer
 
 
 def pretrain(
@@ -151,7 +151,7 @@ def _open_trainer(
     return Trainer(learner, begun.run, begun.step, fabric, engine, records, bar, stopping)
 
 
-def set_up(learner: Learner, fabric: Fabric, compile_model: bool) -> Engine:
+def set_up(learner: Learner, fabric: Fabric, compile_model: bool) -> PreparedLearner:
     """Move everything to the device and prepare it for several processes."""
     recipe, method = learner.recipe, learner.method
     pool = make_pool(learner.store, fabric)
@@ -169,7 +169,7 @@ def set_up(learner: Learner, fabric: Fabric, compile_model: bool) -> Engine:
         method.compile()
     wrapped, optimiser = fabric.setup(method, learner.optimiser)
     wrapped.train()
-    return Engine(views, dropped, wrapped, optimiser)
+    return PreparedLearner(views, dropped, wrapped, optimiser)
 
 
 def open_records(begun: Begun, loggers: Sequence[str], first_rank: bool) -> RunRecords:

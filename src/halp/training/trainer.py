@@ -41,7 +41,7 @@ class LossNotFinite(Exception):
 
 
 @dataclass(frozen=True)
-class Engine:
+class PreparedLearner:
     """A learner on its device, prepared for one or several processes."""
 
     views: ViewMaker
@@ -58,7 +58,7 @@ class Trainer:
     run: Run
     step: int
     fabric: Fabric
-    engine: Engine
+    engine: PreparedLearner
     records: RunRecords
     bar: Bar
     stopping: Callable[[], bool]

@@ -37,7 +37,7 @@ _ROWS = 16
 
 
 @dataclass(frozen=True)
-class Part:
+class Trio:
     """One trio: where its joints are on disk, names, labels and true lengths, all of one size."""
 
     path: Path
@@ -111,7 +111,7 @@ class AuthorsReader:
         ]
 
 
-def _row(part: Part, row: int) -> Clip:
+def _row(part: Trio, row: int) -> Clip:
     path, where = part.path, f"row {row}"
     name = safe_name(part.names[row], path, where).removesuffix(".skeleton")
     length = int(part.lengths[row])
@@ -137,7 +137,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _trio(path: Path) -> Part:
+def _trio(path: Path) -> Trio:
     """The trio of a data file."""
     stem = path.name.removesuffix(_DATA)
     beside = [path.with_name(stem + suffix) for suffix in (_LABEL, _FRAMES)]
@@ -149,7 +149,7 @@ def _trio(path: Path) -> Part:
 
 
 @remembered(4)
-def _checked_trio(path: Path, label_path: Path, frames_path: Path) -> Part:
+def _checked_trio(path: Path, label_path: Path, frames_path: Path) -> Trio:
     joints, lengths = load_npy(path), load_npy(frames_path)
     sound = (
         joints.ndim == 5
@@ -185,7 +185,7 @@ def _checked_trio(path: Path, label_path: Path, frames_path: Path) -> Part:
         remedy = "take all three files from one preparation"
         raise problem(path, "", f"its trio does not fit together ({fault})", remedy)
     true_lengths = np.nan_to_num(np.array(lengths, dtype=np.float64))
-    return Part(path, joints.shape, joints.dtype, joints.offset, names, labels, true_lengths)
+    return Trio(path, joints.shape, joints.dtype, joints.offset, names, labels, true_lengths)
 
 
 def _is_list(value: Any) -> bool:
