@@ -72,7 +72,7 @@ def value(hint: Any, default: Any, word: str) -> str:
         return next(str(choice) for choice in inner if choice != default)
     if inner:
         return value(inner[0], default, word)
-    number = word if word.isdigit() else "7"
+    number = word if word.isdigit() else str(len(word))
     other = f"key={number}" if default == () else word
     return {int: number, float: f"0.{number}"}.get(hint, other)
 
@@ -161,7 +161,7 @@ def rendered(value: Any) -> str:
         return str([rendered(item) for item in value])
     if isinstance(value, dict):
         return str({key: rendered(item) for key, item in value.items()})
-    return re.sub(r" at 0x\w+", "", repr(value))
+    return re.sub(r" at 0x\w+|/tmp\w{8}\b", "", repr(value))  # neither addresses nor temporary folders
 
 
 @pytest.fixture
@@ -217,17 +217,18 @@ def reach_together(name: str, calls: list[str]) -> set[str]:
 
 
 def reaches(name: str, key: str, calls: list[str], known: dict[tuple[str, ...], list[str]]) -> bool:
-    """Whether the library is asked for something else with another value of an argument: alone, or beside
-    any one of the other arguments.
+    """Whether the library is asked for something else with another value of an argument (with a flag, if it
+    is one): alone, or beside any one of the other arguments.
     """
     others = [other for other in parameters(name) if other != key]
     for more, word in itertools.product([(), *((other,) for other in others)], words(name)):
-        without = tuple(line(name, more, word))
-        if without not in known:
-            known[without] = asked(list(without), calls)
-        required = parameters(name)[key].default is inspect.Parameter.empty
-        changed = line(name, more, word, key) if required else line(name, (*more, key), word)
-        if asked(changed, calls) != known[without]:
+        lines = [tuple(line(name, (*more, key), word, changed)) for changed in (None, key)]
+        if lines[0] == lines[1]:
+            lines[0] = tuple(line(name, more, word))
+        for one in lines:
+            if one not in known:
+                known[one] = asked(list(one), calls)
+        if known[lines[0]] != known[lines[1]]:
             return True
     return False
 
