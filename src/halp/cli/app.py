@@ -32,9 +32,9 @@ class CommandGroup:
         self.arguments: list[str] = []  # of the command that runs
         self.commands: dict[str, Callable[..., None] | CommandGroup | Verb] = {}
 
-    def verb(self, name: str, verb: Verb) -> None:
-        """Register a command that is made from a public function when it is called."""
-        self.commands[name] = verb
+    def verb(self, function: str, **settings: Any) -> None:
+        """Register a command that is made from the public function `module:name` when it is called."""
+        self.commands[function.partition(":")[2].replace("_", "-")] = Verb(function, **settings)
 
     def command(self, function: Command | None = None, *, name: str | None = None) -> Any:
         """Register a function under its own name or another."""

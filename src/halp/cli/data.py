@@ -12,7 +12,6 @@ from tyro.conf import Positional
 from halp.cli.app import app, note, show, table_of, warn
 from halp.cli.job_array import job_array, join_parts
 from halp.cli.options import Assignments, flat, parse_options
-from halp.cli.verbs import Verb
 from halp.core.errors import InputError
 
 
@@ -137,14 +136,11 @@ def formats(*, json: bool = False) -> None:
 
 
 app.verb(
-    "inspect",
-    Verb(
-        "halp.data.inspect:inspect",
-        types={"store": Path},
-        texts={"store": "the store."},
-        events=False,
-        examples=("halp inspect stores/mine --html mine.html",),
-    ),
+    "halp.data.inspect:inspect",
+    types={"store": Path},
+    texts={"store": "the store."},
+    events=False,
+    examples=("halp inspect stores/mine --html mine.html",),
 )
 
 

@@ -9,7 +9,6 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of
 from halp.cli.options import POSES, From, PoseArgs
-from halp.cli.verbs import Verb
 
 
 @app.command
@@ -64,81 +63,63 @@ def events(
 
 
 app.verb(
-    "stats",
-    Verb(
-        "halp.tasks.stats:stats",
-        types={"people": Path | None, "recordings": Path | None, "from_format": From},
-        texts={
-            "people": "a CSV table with a column subject (or recording) and one of study groups.",
-            "recordings": "a store or recordings: names are matched, lengths are known.",
-            "out": "a folder for all tables as CSV.",
-        },
-        examples=(
-            "halp stats segments.csv --html stats.html",
-            "halp stats events.csv --by group --people people.csv --measure rate --json",
-            "halp stats events.csv --within visit --json",
-            "halp stats project.boris --bins 60 --gap 0.5 --shortest 1 --out tables",
-        ),
+    "halp.tasks.stats:stats",
+    types={"people": Path | None, "recordings": Path | None, "from_format": From},
+    texts={
+        "people": "a CSV table with a column subject (or recording) and one of study groups.",
+        "recordings": "a store or recordings: names are matched, lengths are known.",
+        "out": "a folder for all tables as CSV.",
+    },
+    examples=(
+        "halp stats segments.csv --html stats.html",
+        "halp stats events.csv --by group --people people.csv --measure rate --json",
+        "halp stats events.csv --within visit --json",
+        "halp stats project.boris --bins 60 --gap 0.5 --shortest 1 --out tables",
     ),
 )
 app.verb(
-    "angles",
-    Verb(
-        "halp.tasks.angles:angles",
-        texts={
-            "out": (
-                "also write a CSV table with a row per frame: every angle in degrees, and its velocity in"
-                " degrees per second."
-            )
-        },
-        whole=True,
-        examples=(
-            "halp angles squats.bvh --html angles.html",
-            "halp angles recordings --convention clinical --out angles.csv --json",
-        ),
+    "halp.tasks.angles:angles",
+    texts={
+        "out": (
+            "also write a CSV table with a row per frame: every angle in degrees, and its velocity in"
+            " degrees per second."
+        )
+    },
+    whole=True,
+    examples=(
+        "halp angles squats.bvh --html angles.html",
+        "halp angles recordings --convention clinical --out angles.csv --json",
     ),
 )
 app.verb(
-    "repetitions",
-    Verb(
-        "halp.tasks.repetitions:repetitions",
-        whole=True,
-        examples=(
-            "halp repetitions squats.bvh --html repetitions.html",
-            "halp repetitions recordings --angle knee_right --out repetitions.csv --json",
-        ),
+    "halp.tasks.repetitions:repetitions",
+    whole=True,
+    examples=(
+        "halp repetitions squats.bvh --html repetitions.html",
+        "halp repetitions recordings --angle knee_right --out repetitions.csv --json",
     ),
 )
 app.verb(
-    "gait",
-    Verb(
-        "halp.tasks.gait:gait",
-        whole=True,
-        examples=("halp gait walk.bvh --html gait.html", "halp gait recordings --out strides.csv --json"),
+    "halp.tasks.gait:gait",
+    whole=True,
+    examples=("halp gait walk.bvh --html gait.html", "halp gait recordings --out strides.csv --json"),
+)
+app.verb(
+    "halp.tasks.curves:curves",
+    types={"people": Path | None},
+    whole=True,
+    examples=(
+        "halp curves walks knee_flexion --by side --html curves.html",
+        "halp curves recordings knee_flexion_right --by group --people people.csv --json",
     ),
 )
 app.verb(
-    "curves",
-    Verb(
-        "halp.tasks.curves:curves",
-        types={"people": Path | None},
-        whole=True,
-        examples=(
-            "halp curves walks knee_flexion --by side --html curves.html",
-            "halp curves recordings knee_flexion_right --by group --people people.csv --json",
-        ),
-    ),
-)
-app.verb(
-    "agreement",
-    Verb(
-        "halp.tasks.agreement:agreement",
-        types={"first": Path, "second": Path},
-        events=False,
-        examples=(
-            "halp agreement coder.csv segments.csv --html agreement.html",
-            "halp agreement ann.eaf bob.eaf --bins 0.04 --json",
-        ),
+    "halp.tasks.agreement:agreement",
+    types={"first": Path, "second": Path},
+    events=False,
+    examples=(
+        "halp agreement coder.csv segments.csv --html agreement.html",
+        "halp agreement ann.eaf bob.eaf --bins 0.04 --json",
     ),
 )
 

@@ -12,33 +12,27 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note
 from halp.cli.options import READING, ReadingArgs
-from halp.cli.verbs import MaybeIn, Verb, finish
+from halp.cli.verbs import MaybeIn, finish
 from halp.core.errors import InputError
 
 app.verb(
-    "cluster",
-    Verb(
-        "halp.tasks.cluster:cluster",
-        examples=(
-            "halp cluster runs/small-seed0 stores/mine --html groups.html",
-            "halp cluster halp-base recordings --groups 6 --window 2",
-        ),
+    "halp.tasks.cluster:cluster",
+    examples=(
+        "halp cluster runs/small-seed0 stores/mine --html groups.html",
+        "halp cluster halp-base recordings --groups 6 --window 2",
     ),
 )
 app.verb(
-    "compare",
-    Verb(
-        "halp.tasks.compare:compare",
-        types={"first": str, "second": str, "source": MaybeIn},
-        texts={
-            "first": "a file with one recording, or the name of a recording in the source given by --in.",
-            "second": "the same for the other one.",
-            "source": "a store or recordings that hold both by name.",
-        },
-        examples=(
-            "halp compare runs/small-seed0 before.bvh after.bvh --html compared.html",
-            "halp compare halp-base squat_01 squat_02 --in stores/mine",
-        ),
+    "halp.tasks.compare:compare",
+    types={"first": str, "second": str, "source": MaybeIn},
+    texts={
+        "first": "a file with one recording, or the name of a recording in the source given by --in.",
+        "second": "the same for the other one.",
+        "source": "a store or recordings that hold both by name.",
+    },
+    examples=(
+        "halp compare runs/small-seed0 before.bvh after.bvh --html compared.html",
+        "halp compare halp-base squat_01 squat_02 --in stores/mine",
     ),
 )
 
@@ -104,31 +98,25 @@ def segment(
 
 
 app.verb(
-    "motifs",
-    Verb(
-        "halp.tasks.find_motifs:motifs",
-        types={"model": Path | None, "save": Path | None},
-        texts={"model": "motifs that --save wrote, to apply instead of finding new ones."},
-        examples=(
-            "halp motifs halp-base recordings --save motifs.npz --html motifs.html --out motifs.csv",
-            "halp motifs halp-base new-recordings --model motifs.npz --out motifs.csv",
-        ),
+    "halp.tasks.find_motifs:motifs",
+    types={"model": Path | None, "save": Path | None},
+    texts={"model": "motifs that --save wrote, to apply instead of finding new ones."},
+    examples=(
+        "halp motifs halp-base recordings --save motifs.npz --html motifs.html --out motifs.csv",
+        "halp motifs halp-base new-recordings --model motifs.npz --out motifs.csv",
     ),
 )
 app.verb(
-    "deviation",
-    Verb(
-        "halp.tasks.measure_deviation:deviation",
-        types={"reference": Path, "people": Path | None},
-        texts={
-            "source": "a store or recordings of the tested people.",
-            "people": (
-                "a CSV table with the columns recording and subject, if recordings do not name the person."
-            ),
-        },
-        examples=(
-            "halp deviation halp-base healthy visits --html deviation.html",
-            "halp deviation halp-base healthy visits --people people.csv --window 2 --json",
+    "halp.tasks.measure_deviation:deviation",
+    types={"reference": Path, "people": Path | None},
+    texts={
+        "source": "a store or recordings of the tested people.",
+        "people": (
+            "a CSV table with the columns recording and subject, if recordings do not name the person."
         ),
+    },
+    examples=(
+        "halp deviation halp-base healthy visits --html deviation.html",
+        "halp deviation halp-base healthy visits --people people.csv --window 2 --json",
     ),
 )

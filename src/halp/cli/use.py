@@ -15,7 +15,7 @@ from tyro.conf import Positional
 from halp.cli.app import app, note, show, table_of
 from halp.cli.job_array import job_array
 from halp.cli.options import READING, ReadingArgs
-from halp.cli.verbs import Count, In, Verb
+from halp.cli.verbs import Count, In
 from halp.core.errors import InputError
 
 
@@ -92,20 +92,17 @@ def embed(
 
 
 app.verb(
-    "search",
-    Verb(
-        "halp.tasks.search:search",
-        types={"query": str, "source": In, "k": Count},
-        options=("source",),
-        texts={
-            "query": "a recording of any format, or the name of a recording in the source that is searched.",
-            "source": "where to search: a store, or recordings of any format.",
-            "cache": "keep vectors and index for the next search (--no-cache recomputes them).",
-        },
-        examples=(
-            "halp search runs/small-seed0 query.bvh --in stores/mine",
-            "halp search halp-base wave.json --in recordings --window 2 --stride 0.5 -k 5 --html found.html",
-        ),
+    "halp.tasks.search:search",
+    types={"query": str, "source": In, "k": Count},
+    options=("source",),
+    texts={
+        "query": "a recording of any format, or the name of a recording in the source that is searched.",
+        "source": "where to search: a store, or recordings of any format.",
+        "cache": "keep vectors and index for the next search (--no-cache recomputes them).",
+    },
+    examples=(
+        "halp search runs/small-seed0 query.bvh --in stores/mine",
+        "halp search halp-base wave.json --in recordings --window 2 --stride 0.5 -k 5 --html found.html",
     ),
 )
 

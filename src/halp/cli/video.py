@@ -11,7 +11,6 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, warn
 from halp.cli.options import READING, ReadingArgs
-from halp.cli.verbs import Verb
 from halp.core.errors import missing_extra
 
 if TYPE_CHECKING:
@@ -70,25 +69,19 @@ def explore(
 
 
 app.verb(
-    "people",
-    Verb(
-        "halp.tasks.people:people",
-        types={"film": Path},
-        whole=True,
-        examples=("halp people film.mp4 --html people.html", "halp people film.mp4 --persons 10 --json"),
-    ),
+    "halp.tasks.people:people",
+    types={"film": Path},
+    whole=True,
+    examples=("halp people film.mp4 --html people.html", "halp people film.mp4 --persons 10 --json"),
 )
 
 
 app.verb(
-    "same-people",
-    Verb(
-        "halp.tasks.same_people:same_people",
-        types={"folder": Path},
-        whole=True,
-        page=False,
-        examples=("halp same-people films", "halp same-people films --out people.csv --json"),
-    ),
+    "halp.tasks.same_people:same_people",
+    types={"folder": Path},
+    whole=True,
+    page=False,
+    examples=("halp same-people films", "halp same-people films --out people.csv --json"),
 )
 
 
