@@ -18,6 +18,8 @@ def search_and_group() -> list[float]:
     segments = halp.segment("halp-base", SOURCE, groups=3, window=2)
     compared = halp.compare("halp-base", "a", "b", source=SOURCE)
     everything = [*hits.events(), *groups.events(), *segments.events(), *compared.events()]
+    everything += halp.live(OUT / "model", "film.mp4", stride=0.25)
+    halp.explore(SOURCE, window=2)
     return [event.stop - event.start for event in everything]
 
 
@@ -26,6 +28,7 @@ def misspelt() -> None:
     halp.search("halp-base", "a", SOURCE, topolgy="kinect-v2")  # type: ignore[call-arg]
     halp.embed("halp-base", SOURCE, windw=2)  # type: ignore[call-arg]
     halp.stats(OUT / "events.csv", shortst=1)  # type: ignore[call-arg]
+    halp.pretrain("small", OUT / "store", OUT / "run", precison="bf16-mixed")  # type: ignore[call-arg]
 
 
 def classify() -> str:
@@ -47,6 +50,9 @@ def measure() -> float | None:
     counts = halp.repetitions(SOURCE, fps=30)
     both = halp.agreement(events, found.events())
     halp.poses(SOURCE, OUT, to="bvh")
+    walks, bend = halp.gait(SOURCE), halp.curves(SOURCE, "knee_flexion", by="side")
+    seen = halp.people(SOURCE / "film.mp4", persons=3), halp.same_people(SOURCE)
+    print(walks.events(), bend.to_json(), *(each.to_json() for each in seen))
     rows = [*counted.recordings, *unusual.to_json(), *bent.to_json(), *counts.to_json()]
     return len(rows) / (1.0 + len(both.to_json()))
 
@@ -70,4 +76,9 @@ def train() -> float:
     halp.reproduce("hardness", scale="tiny")
     halp.export(run.path, OUT / "package")
     halp.convert(run.path, OUT / "checkpoint.pth.tar")
+    varied = halp.sweep("small", OUT / "store", ["halp.hardness=0.2,0.6"], seeds=3, accelerator="cpu")
+    print(varied.rows(), halp.verify(run.path).sentence)
+    halp.push(OUT / "package", "me/mine")
+    halp.serve([halp.pull("me/mine", OUT / "pulled")], port=8080)
+    halp.join(OUT / "store")
     return result.accuracy if isinstance(result, halp.Result) else 0.0

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.core.progress import Bar, log
@@ -24,6 +25,7 @@ from halp.evaluation.analysis.paired_difference import Difference, paired_differ
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.reproduce.trainings import Training, one_core, stoppable, train, training_engine
 from halp.training import load_recipe, open_run
+from halp.training.devices import DeviceKeywords
 from halp.training.run_folder import RunFolder
 
 
@@ -130,9 +132,8 @@ def sweep(
     splits: Sequence[str] = (),
     workers: int | None = None,
     engine: str | Executor | None = None,
-    accelerator: str = "auto",
     progress: bool = True,
-    **devices: Any,
+    **devices: Unpack[DeviceKeywords],
 ) -> Sweep:
     """Train and evaluate a recipe with all combinations of settings, over seeds; repeat it to resume.
 
@@ -154,7 +155,7 @@ def sweep(
         Trainings at a time on this machine, each on one core (default: as many as cores; one on a GPU).
     engine : str or Executor, optional
         The address of a Dask scheduler, or an executor.
-    accelerator, **devices
+    **devices
         Of every training, as `halp.pretrain` takes them.
     progress : bool
         Whether progress is shown.
@@ -174,7 +175,7 @@ def sweep(
                 load_recipe(recipe, [*overrides, f"seed={seed}"]),
                 str(Path(store).absolute()),
                 str(home / f"{_file_name(name)}-seed{seed}"),
-                devices={"accelerator": accelerator, **devices},
+                devices=devices,
             ),
             tuple(protocols),
             tuple(splits),
@@ -182,7 +183,7 @@ def sweep(
         for name, overrides in named.items()
         for seed in range(seeds)
     }
-    where = training_engine(workers, engine, accelerator)
+    where = training_engine(workers, engine, devices.get("accelerator", "auto"))
     keys, found, failed = list(runs), {}, {}
     with stoppable(), Bar("sweep", len(keys), shown=progress) as bar:
         for place, result in run_shards(train_and_evaluate, list(runs.values()), where):

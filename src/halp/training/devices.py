@@ -10,7 +10,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from lightning_fabric import Fabric
@@ -99,6 +99,17 @@ class MixedPrecisionKeepInputs(MixedPrecision):
 
     def convert_input(self, data: Any) -> Any:
         return data
+
+
+class DeviceKeywords(TypedDict, total=False):
+    """What `launch` takes, for signatures: `**devices: Unpack[DeviceKeywords]`."""
+
+    accelerator: str
+    devices: int
+    nodes: int
+    strategy: str
+    precision: str
+    patience: float
 
 
 def launch(

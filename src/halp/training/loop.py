@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from typing_extensions import Unpack
 
 from halp.augment import ViewMaker
 from halp.core.distributed import (
@@ -26,7 +26,7 @@ from halp.core.errors import InputError
 from halp.core.progress import Bar, log
 from halp.core.urls import check_local
 from halp.data.store import Store, open_store
-from halp.training.devices import launch, make_pool, restarted, reuse_memory
+from halp.training.devices import DeviceKeywords, launch, make_pool, restarted, reuse_memory
 from halp.training.recipe import Recipe, load_recipe
 from halp.training.records import RunRecords, StepProfile
 from halp.training.run import Run, locked_run, peak_memory
@@ -48,7 +48,7 @@ def pretrain(
     progress: bool = True,
     on_epoch: OnEpoch | None = None,
     profile: StepProfile | None = None,
-    **devices: Any,
+    **devices: Unpack[DeviceKeywords],
 ) -> Run:
     """Train an encoder without labels; everything goes to the run folder.
 
