@@ -99,8 +99,10 @@ def test_angles_of_a_video_say_how_far_one_camera_is_off(film: Path, capsys: Any
     for row in json.loads(capsys.readouterr().out):
         assert row["interval"] is None
         assert row["interval_reason"].startswith("angles are estimated from one camera")
-    main(["angles", str(film)])
+    page = film.parent / "angles.html"
+    main(["angles", str(film), "--html", str(page)])
     assert "estimated from one camera" in " ".join(capsys.readouterr().err.split())
+    assert "estimated from one camera" in page.read_text(encoding="utf-8")
     assert {round(poses.height_px) for poses in read_poses(film)} == {50, 100}
 
 
@@ -124,6 +126,7 @@ def test_the_page_shows_everybody_without_another_file(film: Path, tmp_path: Pat
     page = (tmp_path / "people.html").read_text(encoding="utf-8")
     assert page.count("data:image/jpeg;base64,") == 3
     assert "--person 2 chooses this person alone" in page
+    assert "first (s)" in page
 
 
 def test_a_person_who_is_found_twice_is_one_person(film: Path) -> None:

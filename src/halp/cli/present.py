@@ -61,8 +61,8 @@ def _register() -> None:
         (Clustering, _groups),
         (Comparison, _comparison),
         (Predictions, _predictions),
-        (SamePeople, lambda answer: Shown([table_of(answer.to_json(), digits=2)])),
-        (People, lambda answer: Shown([table_of(answer.to_json(), digits=2)])),
+        (SamePeople, _people),
+        (People, _people),
         (Statistics, _statistics),
         (Angles, _angles),
         (RepetitionCounts, _repetitions),
@@ -208,20 +208,24 @@ def _statistics(answer: Any) -> Shown:
     return Shown(shown, write=write)
 
 
+def _people(answer: Any) -> Shown:
+    from halp.tasks.intervals import headed
+    from halp.tasks.people import HEADINGS
+
+    return Shown([table_of([headed(row, HEADINGS) for row in answer.to_json()], digits=2)])
+
+
 def _angles(answer: Any) -> Shown:
     from halp.core.files import write_csv
-    from halp.tasks.angles import CAMERA, HEADINGS
-    from halp.tasks.intervals import headed
+    from halp.tasks.angles import CAMERA, angle_row
 
     def write(path: Path) -> list[Path]:
         rows = answer.series()
         return [write_csv(path, list(rows[0]) if rows else [], rows)]
 
-    hidden = ("unit", "isb", "smoothing", "interval", "interval_reason")
-    kept = ({name: v for name, v in row.items() if name not in hidden} for row in answer.to_json())
-    rows = [headed(row, HEADINGS) for row in kept]
+    rows = [angle_row(row, ("isb",)) for row in answer.to_json()]
     said = [CAMERA] if any(poses.height_px for poses in answer.people) else []
-    return Shown([table_of(rows)], said, write=write)
+    return Shown([table_of(rows, digits=1)], said, write=write)
 
 
 def _repetitions(answer: Any) -> Shown:

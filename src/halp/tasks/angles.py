@@ -21,7 +21,7 @@ from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Event, Events
 from halp.features.source import AnySource
 from halp.skeleton import Topology
-from halp.tasks.intervals import asymmetry, rounded
+from halp.tasks.intervals import asymmetry, headed, rounded
 from halp.tasks.pose_tracks import Floats, PoseTrack, read_poses, source_name
 
 FLAT = "the poses have two dimensions: angles are those of the projection onto the image, so ranges and velocities only compare movements in the image plane"  # noqa: E501
@@ -31,7 +31,7 @@ SINGLE = (
 )
 CAMERA = (
     "angles are estimated from one camera: the range of a knee or shoulder (5th to 95th percentile) differed by"
-    " more than 18° between variations of one video in one of twenty cases, by 30° at most; extremes are less sure"
+    " more than 26° between variations of one video in one of twenty cases, by 37° at most; extremes are less sure"
 )
 _SMOOTHING = 0.2  # seconds of the window that velocities are fitted in
 
@@ -224,6 +224,7 @@ def angle_table(poses: PoseTrack, angles: Mapping[str, Floats]) -> list[dict[str
             "max": float(known.max()),
             "range": float(np.ptp(known)),
             "mean": float(known.mean()),
+            "unit": "deg",
             "peak_velocity": float(np.nanmax(speed)) if np.isfinite(speed).any() else None,
             "missing": float(1 - len(known) / len(angle)),
             "outliers": int((speed[np.isfinite(speed)] > FASTEST).sum()),
@@ -240,8 +241,15 @@ def angle_table(poses: PoseTrack, angles: Mapping[str, Floats]) -> list[dict[str
 
 HEADINGS = {
     "min": "min (°)", "max": "max (°)", "range": "range (°)", "mean": "mean (°)", "peak_velocity": "peak velocity (°/s)",
-    "missing": "missing (share)", "outliers": "outliers (frames)", "asymmetry": "asymmetry (%)",
+    "missing": "missing (% of frames)", "outliers": "outliers (frames)", "asymmetry": "asymmetry (%)",
 }  # fmt: skip
+
+
+def angle_row(row: Mapping[str, Any], hidden: Iterable[str] = ()) -> dict[str, Any]:
+    """A row of `Angles.to_json` for reading: units in column names, without what is the same in all rows."""
+    hidden = {"unit", "smoothing", "interval", "interval_reason", *hidden}
+    shown = {**row, "missing": round(100 * row["missing"])}
+    return headed({name: value for name, value in shown.items() if name not in hidden}, HEADINGS)
 
 
 def angle_series(poses: PoseTrack, more: Mapping[str, Floats] | None = None) -> list[dict[str, Any]]:

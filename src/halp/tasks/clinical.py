@@ -188,11 +188,5 @@ def clinical_rows(poses: PoseTrack) -> list[dict[str, Any]]:
     rows = angle_table(poses, clinical_angles(poses))
     for row in rows:
         known = convention(row["angle"])
-        row |= {
-            "unit": "deg",
-            "zero": known.zero,
-            "positive": known.positive,
-            "isb": known.isb,
-            "smoothing": SMOOTHING,
-        }
+        row |= {"zero": known.zero, "positive": known.positive, "isb": known.isb, "smoothing": SMOOTHING}
     return rows

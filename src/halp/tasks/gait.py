@@ -48,7 +48,7 @@ from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source
 _MOVES = 0.5  # leg lengths that hips have to move for lengths of strides on the ground
 MEASURES = {
     "stride_time": "s", "step_time": "s", "stance_time": "s", "swing_time": "s", "double_support": "s",
-    "step_length": "unit", "stride_length": "unit",
+    "step_length": "unit of the recording", "stride_length": "unit of the recording",
 }  # fmt: skip
 
 

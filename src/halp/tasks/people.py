@@ -21,6 +21,10 @@ from halp.video.finder import cut
 from halp.video.landmarks import FilmLandmarks
 from halp.video.people import Person, choose_people
 
+#: Columns of tables for reading, with units.
+HEADINGS = {"first": "first (s)", "last": "last (s)", "best": "best (s)", "share": "share (of frames)",
+            "height": "height (of the frame)", "x": "x (of the frame)"}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class People(Sequence[Person]):

@@ -27,6 +27,7 @@ from halp.tasks.intervals import mean_interval, rate_interval, rounded, with_int
 from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source_name
 
 _SMOOTHING = 0.1  # seconds
+UNITS = {"start": "s", "stop": "s", "duration": "s", "cycle": "s", "pause": "s", "range": "°"}
 _SMALLEST_BEND = 5.0  # degrees of an excursion of an angle
 
 
@@ -314,11 +315,11 @@ def _widest_angle(poses: PoseTrack, joint: str | None = None) -> str:
 
 def repetition_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row of `Repetitions.to_json` for reading: units in column names, intervals beside means."""
-    units = {"duration": "s", "cycle": "s", "pause": "s", "range": "°"}
     shown = {name: row[name] for name in ("recording", "subject", "person", "count", "partial")}
     shown |= {
         f"{name} ({unit})": with_interval(row[f"{name}_mean"], row[f"{name}_interval"])
-        for name, unit in units.items()
+        for name, unit in UNITS.items()
+        if f"{name}_mean" in row
     }
     cadence = with_interval(row["cadence"], row["cadence_interval"], 1)
     return shown | {"cadence (1/min)": cadence, "angle": row["angle"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,20 @@ from halp.reports.figures import bars, line_chart
 from halp.reports.page import Report
 from halp.reports.pages.answers import TALLEST
 from halp.reports.player import PlayerClip, player, timeline
-from halp.tasks.angles import FLAT, Angles, angle_rows, joint_angles
-from halp.tasks.angles import HEADINGS as OF_ANGLES
+from halp.tasks.angles import CAMERA, FLAT, SINGLE, Angles, angle_row, angle_rows, joint_angles
 from halp.tasks.clinical import SMOOTHING, clinical_rows
 from halp.tasks.curves import Curves
-from halp.tasks.gait import Gaits, gait_row
+from halp.tasks.gait import MEASURES, Gaits, gait_row
 from halp.tasks.intervals import headed, with_interval
 from halp.tasks.pose_tracks import PoseTrack
-from halp.tasks.repetitions import RepetitionCounts, repetition_row
+from halp.tasks.repetitions import UNITS, RepetitionCounts, repetition_row
 
 PLAYERS = 12  # recordings with a player or a chart of their own
+
+
+def in_units(units: Mapping[str, str]) -> dict[str, str]:
+    """Headings of columns with these units."""
+    return {name: f"{name} ({unit})" for name, unit in units.items()}
 
 
 def pose_player(poses: PoseTrack) -> str:
@@ -60,11 +64,12 @@ def repetitions_page(results: RepetitionCounts, path: Path | None = None) -> Rep
         report.figure(pose_player(poses) + bar, f"{result.count} repetitions. Click on one to go there.")
         report.figure(
             line_chart({"movement": (poses.times.tolist(), result.curve.tolist())}, x_label="seconds"),
-            "The component of the movement that repetitions were found in, in mean bone lengths.",
+            "What repetitions were found in: the chosen angle in degrees, otherwise a component of the movement"
+            " in mean bone lengths.",
         )
-        rows = [r.to_json() for r in result.repetitions]
+        rows = [headed(r.to_json(), in_units(UNITS)) for r in result.repetitions]
         caption = (
-            "Range in degrees of the angle that moves most; smoothness is the spectral arc length (nearer to"
+            "Range of the angle named; smoothness is the spectral arc length (nearer to"
             f" 0 is smoother); distance to repetition {result.reference}, in mean bone lengths per joint"
             " coordinate."
         )
@@ -82,9 +87,7 @@ def gait_page(answer: Gaits, path: Path | None = None) -> Report:
         " · (left − right) / (left + right).",
     )
     rows = [result.to_json() for result in results]
-    report.rows(
-        [gait_row(row) for row in rows], "Means with intervals; lengths in the unit of the recording."
-    )
+    report.rows([gait_row(row) for row in rows], "Means with intervals.")
     for result, row in list(zip(results, rows))[:PLAYERS]:
         report.section(result.poses.name, " ".join(f"Note: {note}." for note in row["notes"]))
         sides = [
@@ -104,7 +107,8 @@ def gait_page(answer: Gaits, path: Path | None = None) -> Report:
             pose_player(result.poses) + bar,
             f"{len(result.strides)} strides; the bar shows those of the left foot.",
         )
-        report.rows(row["details"], "All strides: seconds, and lengths in the unit of the recording.")
+        units = in_units({"start": "s", "stop": "s", "toe_off": "s", **MEASURES})
+        report.rows([headed(stride, units) for stride in row["details"]], "All strides.")
     return report
 
 
@@ -153,12 +157,13 @@ def angles_page(answer: Angles, path: Path | None = None) -> Report:
         "Convention",
         "Interior angles between two bones, 0 to 180 degrees, 180 where the limb is straight. Asymmetry is "
         "200 · (left − right) / (left + right) of the ranges, in per cent."
-        + (f" Note: {FLAT}." if flat else ""),
+        + (f" Note: {FLAT}." if flat else "")
+        + f" Error: {CAMERA if any(poses.height_px for poses in people) else SINGLE}.",
     )
     everything: list[dict[str, Any]] = []
     for number, poses in enumerate(people):
         rows = angle_rows(poses)
-        everything += [{k: v for k, v in row.items() if not k.startswith("interval")} for row in rows]
+        everything += map(angle_row, rows)
         if number >= PLAYERS or not rows:
             continue
         report.section(poses.name)
@@ -177,19 +182,14 @@ def angles_page(answer: Angles, path: Path | None = None) -> Report:
             joint, _, side = row["angle"].rpartition("_")
             pairs.setdefault(joint or row["angle"], {})[side if joint else "middle"] = row["range"], 0.0
         report.figure(bars(pairs, y_label="range, degrees"), "Ranges of motion.")
-        hidden = {*poses.to_json(), "unit", "smoothing", "interval", "interval_reason"}
-        ranges, clinical = (
-            [headed({k: v for k, v in row.items() if k not in hidden}, OF_ANGLES) for row in table]
-            for table in (rows, clinical_rows(poses))
-        )
-        report.rows(ranges, "Interior angles.")
+        report.rows([angle_row(row, poses.to_json()) for row in rows], "Interior angles.")
         report.rows(
-            clinical,
+            [angle_row(row, poses.to_json()) for row in clinical_rows(poses)],
             f"Clinical angles, with the angle of the ISB that each comes near to. Smoothing of {SMOOTHING}.",
         )
     if len(people) > PLAYERS:
         report.section("All recordings")
-        report.rows([headed(row, OF_ANGLES) for row in everything], "Interior angles.")
+        report.rows(everything, "Interior angles.")
     return report
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from halp.reports.drawing import tag
 from halp.reports.page import Report
 from halp.reports.player import timeline
-from halp.tasks.people import People
+from halp.tasks.intervals import headed
+from halp.tasks.people import HEADINGS, People
 from halp.video.film import Picture, film_picture
 from halp.video.overlay import draw_person, palette
 
@@ -44,7 +45,7 @@ def people_page(answer: People, path: Path | None = None) -> Report:
             f"Person {person.number} at {person.best:.2f} s, and when this person is seen.",
         )
     report.section("Table")
-    report.rows(answer.to_json(), "Times in seconds; height and x (0 left, 1 right) in shares of the frame.")
+    report.rows([headed(row, HEADINGS) for row in answer.to_json()], "x is 0 on the left and 1 on the right.")
     return report
 
 
