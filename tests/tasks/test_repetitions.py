@@ -200,5 +200,5 @@ def test_repetitions_of_a_chosen_angle_or_joint_are_its_own() -> None:
     assert [r.range for r in elbow.repetitions] == pytest.approx([50] * 3, abs=3)
     with pytest.raises(InputError, match="angle of 'squats' 'knee_rigth'"):
         find_repetitions(poses, angle="knee_rigth")
-    with pytest.raises(InputError, match="not both"):
+    with pytest.raises(InputError, match="give --angle or --joint"):
         find_repetitions(poses, angle="knee_right", joint="wrist_right")
