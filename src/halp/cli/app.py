@@ -191,7 +191,7 @@ def print_table(table: Any) -> None:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None, digits: int = 3) -> Any:
-    """Rows as a table for the terminal, at most `MOST_ROWS`; by default with every column that is not empty."""
+    """Rows as a table for the terminal, at most `MOST_ROWS`; by default without empty columns."""
     from rich.table import Table
 
     if columns is None:
@@ -230,7 +230,7 @@ def show(
     html: Path | None = None,
     page: Callable[[], Any] | None = None,
 ) -> None:
-    """Finish a command: print the answer as JSON or as text and tables, and write a page if a path is given."""
+    """Finish a command: print the answer as JSON or text and tables; write a page, if asked."""
     if json:
         print_json(answer)
     elif said:

@@ -1,4 +1,4 @@
-"""Weight initialisation: the authors' rule for encoders and projection heads, and that of the ST-GCN family."""
+"""Weight initialisation: the authors' for encoders and projection heads, and ST-GCN's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of `halp.data.normalise` as torch operations on a whole batch; see `halp.features.prepare_graph`."""
+"""The steps of `halp.data.normalise` as torch operations, for `halp.features.prepare_graph`."""
 
 from __future__ import annotations
 

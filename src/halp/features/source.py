@@ -159,7 +159,7 @@ class Source(RowColumns):
         return self.recorded
 
     def learn(self, recorded: SourceIndex) -> None:
-        """Adopt the findings of reading this source, now or earlier; their warnings are repeated every time."""
+        """Adopt the facts from reading this source, now or earlier, and repeat their warnings."""
         self.recorded = recorded
         if self._is_shard:
             return

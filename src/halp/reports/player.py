@@ -126,7 +126,7 @@ Up = tuple[int, float]  # the axis that points up, and its sign
 
 
 def upward(clips: Sequence[npt.NDArray[Any]], topology: Topology) -> Up:
-    """The axis that points up in most of some clips `(T, P, V, C)`; y down in 2D and z up in 3D if undecided."""
+    """The axis that points up in most clips `(T, P, V, C)`; if undecided, y down in 2D, z up in 3D."""
     clips = [np.nan_to_num(frames) for frames in clips[:50]]
     if clips and clips[0].shape[3] == 2:
         lines = [line for frames in clips if (line := trunk(frames, topology)) is not None]

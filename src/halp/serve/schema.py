@@ -205,7 +205,7 @@ def request_component(kind: type[Any], models: Mapping[str, Topology]) -> dict[s
 
 
 def layouts(own: Topology) -> dict[tuple[int, int], list[str | None]]:
-    """Joints and coordinates → names of the layouts that a model of this one can be given; None is its own."""
+    """Joints and coordinates → layouts that a model of this one accepts; None is its own."""
     sizes: dict[tuple[int, int], list[str | None]] = {(len(own), own.dimensions): [None]}
     for name in list_topologies():
         layout = get_topology(name)

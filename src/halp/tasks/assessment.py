@@ -22,7 +22,7 @@ _DRAWS, _FEW_DRAWS, _MANY = (5, 2, 300)
 
 @dataclass(frozen=True)
 class Score:
-    """Cross-validated accuracy with a 95 % interval over recordings, and the candidate chosen on all of them."""
+    """Cross-validated accuracy, a 95 % interval over recordings, and the candidate chosen on all."""
 
     accuracy: float
     low: float

@@ -90,7 +90,7 @@ class ApproximateIndex:
     def search(
         self, queries: Floats, k: int, passing: npt.NDArray[np.bool_] | None = None
     ) -> tuple[Rows, Floats]:
-        """Rows and cosine similarities `(Q, k)`, nearest first; only of rows that pass, where a mask is given."""
+        """Rows and cosine similarities `(Q, k)`, nearest first; with a mask, only of rows that pass."""
         many = len(self.vectors) if passing is None else int(passing.sum())
         k, queries = min(k, many), unit(queries)
         candidates = self._candidates(queries, min(many, max(50, _CANDIDATES * k)), passing)
@@ -128,7 +128,7 @@ class ApproximateIndex:
         return [np.sort(row[row >= 0]) for row in best]
 
     def widen(self, sample: Sample, wanted: float, passing: Any = None) -> tuple[int, float]:
-        """Look into more lists until the recall of a sample is as wanted; how many that are, and the recall."""
+        """Probe more lists until the recall of a sample suffices; returns their number and the recall."""
         queries, probes = np.asarray(self.vectors[sample.rows]), min(16, self.facts.lists)
         while True:
             self.facts = replace(self.facts, probes=probes)

@@ -1,4 +1,4 @@
-"""Vectors of an index piece by piece, and the exact neighbours of a sample of them, by which recall is measured.
+"""Vectors of an index in pieces, and exact neighbours of a sample, by which recall is measured.
 
 A piece is what a shard has of a source. Exact neighbours are kept, so that a new piece is compared with the sample
 alone, and one that is gone is left out.
@@ -25,7 +25,7 @@ _SPARE = 10  # further neighbours that are kept, since some will be removed
 
 @dataclass(frozen=True)
 class Piece:
-    """Vectors of a shard: their numbers `(n,)` in it and rows `(n,)` in the table; `size` is that of the shard."""
+    """Vectors of a shard: numbers `(n,)` in it, rows `(n,)` in the table; `size` is the shard's."""
 
     key: str
     vectors: Any
@@ -78,7 +78,7 @@ def _joined(pieces: Sequence[Piece]) -> tuple[Rows, Floats]:
 
 
 class Sample:
-    """Some vectors of a table, by row, and the rows and similarities of their nearest others, nearest first."""
+    """Some vectors of a table, by row, with rows and similarities of their nearest others."""
 
     def __init__(self, rows: Rows, nearest: Rows | None = None, similarity: Floats | None = None) -> None:
         shape = (len(rows), NEIGHBOURS + _SPARE)
@@ -118,7 +118,7 @@ class Sample:
         return len(self.rows) < SAMPLE // 2 or bool((self.nearest[:, NEIGHBOURS - 1] < 0).any())
 
     def recall(self, found: Rows) -> float:
-        """Share of the ten nearest of every row of the sample that were found; the row itself does not count."""
+        """Share of the ten nearest others of each sampled row that were found."""
         wanted = self.nearest[:, :NEIGHBOURS]
         shares = [
             len(set(row[row != own][:NEIGHBOURS].tolist()) & set(exact[exact >= 0].tolist()))

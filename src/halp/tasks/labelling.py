@@ -1,4 +1,4 @@
-"""Labels of a source for a classifier: rows, classes, and the groups that stay together in cross-validation."""
+"""Labels of a source for a classifier: rows, classes, and groups for cross-validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reliability of two accounts or of several raters: Cohen's kappa and the intraclass correlation, with its interval."""
+"""Reliability of two accounts or several raters: Cohen's kappa, and the intraclass correlation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is the same person in the videos of a folder: a row per person and video, with a number for the folder."""
+"""Who is the same person in the videos of a folder: a row per person and video, with a common number."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Match:
 
 
 def body_build(world: npt.NDArray[np.float32], joints: Sequence[str]) -> Floats:
-    """Logarithms of median lengths of thigh, shank, arm, forearm, shoulders, hips and trunk, about their mean.
+    """Centred logarithms of median lengths of thigh, shank, arm, forearm, shoulders, hips, trunk.
 
     `world` `(T, V, 4)` are places in space and visibility. All NaN where a part is never seen.
     """

@@ -125,7 +125,7 @@ class ClipMemory(KeyQueue):
 
     @torch.no_grad()
     def nearest(self, projections: Tensor, clips: Tensor) -> Tensor:
-        """The past projection of another clip nearest to each `(B, D)`; the clip's own if there is none yet."""
+        """The nearest past projection of another clip `(B, D)`, or the clip's own if there is none yet."""
         number = int(self.filled)
         if number == 0:
             return projections

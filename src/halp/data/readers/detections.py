@@ -1,4 +1,4 @@
-"""Key points of people, picture by picture: OpenPose JSON and YOLO text, and what readers of such files share.
+"""Key points picture by picture: OpenPose JSON and YOLO text, and what their readers share.
 
 OpenPose (BODY_25 or COCO-18, pixels) and YOLO (17 points, normalised) have one file per frame. Files of a
 folder that differ in a frame number are a clip; persons are followed over its frames.

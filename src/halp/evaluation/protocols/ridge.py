@@ -112,7 +112,7 @@ def choose_ridge_penalty(
     penalties: Sequence[float] = PENALTIES,
     scale: str = "each",
 ) -> tuple[float, dict[float, float]]:
-    """The penalty with the highest cross-validated accuracy (the largest of equals), and all accuracies in %."""
+    """The penalty with the best cross-validated accuracy (of equals the largest), and all accuracies in %."""
     right, total = np.zeros(len(penalties)), 0
     for fitted, held_out in folds:
         path = RidgePath(features[fitted], labels[fitted], classes, scale)
