@@ -123,7 +123,7 @@ def test_readme_quotes_the_transfer_file() -> None:
     quoted = {row[0]: row[1:] for row in rows("README.md") if row[0] in names and len(row) == 5}
     assert set(quoted) == set(names)
     for label, cells in quoted.items():
-        for name, cell in zip(KINECT, cells):
+        for name, cell in zip(KINECT, cells, strict=True):
             ridge = found[names[label]][name]["ridge"]
             spread = "" if ridge["std"] is None else f" ± {shown(ridge['std'])}"
             assert cell in (shown(ridge["mean"]) + spread, shown(ridge["mean"])), (label, name)

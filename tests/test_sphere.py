@@ -80,7 +80,7 @@ def test_random_walks_of_the_dense_search_include_obtuse_angles_and_whole_ways()
 def test_hardest_step_is_equation_7_where_its_arctan_is_on_the_right_branch() -> None:
     key, closest, target = walks(300, 32, "near", seed=5)
     steps = hardest_step(key, closest, target)
-    for z, p, towards, step in zip(key.numpy(), closest.numpy(), target.numpy(), steps.tolist()):
+    for z, p, towards, step in zip(key.numpy(), closest.numpy(), target.numpy(), steps.tolist(), strict=True):
         assert slow.kappa(z, p, towards) + np.dot(z, towards) > 0
         assert step == pytest.approx(slow.closed_form_step(z, p, towards), abs=1e-9)
 

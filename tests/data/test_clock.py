@@ -66,8 +66,9 @@ def test_windows_of_a_store_stand_where_those_of_the_files_do(recording: Path) -
     from_files = list(open_source(recording, options={"topology": "kinect-v2"}, **cutting).clips())
     from_store = list(open_source(store, **cutting).clips())
     assert [clip.start for clip in from_store] == [clip.start for clip in from_files]
+    assert from_store
     assert all(not 2.0 <= clip.start <= 3.0 for clip in from_store)
-    for one, other in zip(from_store, from_files):
+    for one, other in zip(from_store, from_files, strict=True):
         np.testing.assert_array_equal(one.frames, other.frames)
         np.testing.assert_allclose(one.times, other.times)
         assert one.extra["end"] == other.extra["end"]

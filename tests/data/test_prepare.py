@@ -188,7 +188,6 @@ def test_a_killed_run_leaves_no_store_and_the_next_one_clears_up(tmp_path: Path,
     deadline = time.monotonic() + 300
     while not leftovers(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.2)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert leftovers(tmp_path)

@@ -42,7 +42,7 @@ def test_every_rule_gives_two_separate_parts_and_survives_json(rule: SplitRule) 
     again = rule_from_json(rule.name, json.loads(json.dumps({**rule.to_json(), "hash": rule.hash})))
     assert again == rule
     assert again.hash == rule.hash
-    for part, same in zip(rule.indices(COLUMNS), again.indices(COLUMNS)):
+    for part, same in zip(rule.indices(COLUMNS), again.indices(COLUMNS), strict=True):
         np.testing.assert_array_equal(part, same)
 
 
@@ -50,7 +50,7 @@ def test_every_rule_gives_two_separate_parts_and_survives_json(rule: SplitRule) 
 def test_the_order_of_a_store_does_not_change_which_clips_are_drawn(rule: SplitRule) -> None:
     order = np.random.default_rng(0).permutation(100)
     shuffled = {name: values[order] for name, values in COLUMNS.items()}
-    for part, other in zip(rule.indices(COLUMNS), rule.indices(shuffled)):
+    for part, other in zip(rule.indices(COLUMNS), rule.indices(shuffled), strict=True):
         assert set(COLUMNS["name"][part]) == set(shuffled["name"][other])
 
 
@@ -114,7 +114,7 @@ def test_a_users_split_is_saved_in_the_store_and_the_fingerprint_guards_it(tmp_p
     add_split(path, rule)
     store = open_store(path)
     assert store.splits["few"] == rule
-    for part, same in zip(store.split("few"), rule.indices(store.columns)):
+    for part, same in zip(store.split("few"), rule.indices(store.columns), strict=True):
         np.testing.assert_array_equal(part, same)
     with pytest.raises(InputError, match="another split 'few'"):
         add_split(path, FewLabels("few", Split("xsub", "subject", (1, 3)), 0.25))

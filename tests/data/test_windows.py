@@ -145,7 +145,7 @@ def test_recordings_come_alike_from_files_and_from_a_store(tmp_path: Path) -> No
     kept = list(open_source(tmp_path / "store", **cutting).clips())
     assert [_span(one) for one in files] == [_span(one) for one in kept]
     assert [one.recording for one in files] == ["run", "run", "walk", "walk", "walk", "walk", "walk"]
-    for one, other in zip(files, kept):
+    for one, other in zip(files, kept, strict=True):
         np.testing.assert_array_equal(one.frames, other.frames)
     run, walk = open_source(tmp_path / "store").clips()
     assert (_span(run), walk.shape) == (("run", 0.0, pytest.approx(40 / 30)), (90, 1, 4, 3))

@@ -157,7 +157,8 @@ def test_every_joint_of_every_topology_has_a_row_of_its_own_name() -> None:
         rows = [NAMES[row] for row in name_rows(topology)]
         if name in ("mhr-70", "smplx-55"):  # fingers share the rows of other joints of their side
             assert all(
-                row == joint or row.startswith("other") for row, joint in zip(rows, topology.joints)
+                row == joint or row.startswith("other")
+                for row, joint in zip(rows, topology.joints, strict=True)
             ), name
         else:
             assert rows == list(topology.joints), name

@@ -81,7 +81,7 @@ def test_other_joints_are_refused() -> None:
 def test_the_target_is_the_body_turned_by_its_mean_axes() -> None:
     bodies = clips(2, 3)[:, :, :1]
     turned = own_frame(bodies[:, :, 0], SPACE)[:, :, None]
-    for body, expected in zip(bodies.numpy(), turned.numpy()):
+    for body, expected in zip(bodies.numpy(), turned.numpy(), strict=True):
         np.testing.assert_allclose(normalise(body, SPACE, ["rotate-mean"]), expected, atol=1e-4)
 
 

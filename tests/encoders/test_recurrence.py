@@ -27,7 +27,7 @@ def test_states_and_gradients_are_those_of_torch(frames: int, batch: int, inputs
     x, weight = torch.randn(frames, batch, inputs, requires_grad=True), torch.randn(frames, batch, hidden)
     ours, theirs = run_grus([gru], [x])[0], gru(x)[0]
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
-    for a, b in zip(gradients(gru, x, ours, weight), gradients(gru, x, theirs, weight)):
+    for a, b in zip(gradients(gru, x, ours, weight), gradients(gru, x, theirs, weight), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
@@ -91,7 +91,7 @@ def test_grus_together_give_what_they_give_alone() -> None:
     sequences = [torch.randn(6, 2, gru.input_size, requires_grad=True) for gru in grus]
     together = run_grus(grus, sequences)
     gradients_together = torch.autograd.grad(sum(states.square().sum() for states in together), sequences)
-    for gru, x, states, gradient in zip(grus, sequences, together, gradients_together):
+    for gru, x, states, gradient in zip(grus, sequences, together, gradients_together, strict=True):
         alone = gru(x)[0]
         torch.testing.assert_close(states, alone, atol=1e-6, rtol=0)
         torch.testing.assert_close(
@@ -113,11 +113,11 @@ def test_few_or_many_frames_at_once_come_to_the_same(chunk: int, monkeypatch: py
         return (states[0] * weight - states[1].square()).sum()
 
     with torch.no_grad():
-        for states, gru in zip(run_grus(grus, [x, x]), grus):
+        for states, gru in zip(run_grus(grus, [x, x]), grus, strict=True):
             torch.testing.assert_close(states, gru(x)[0], atol=1e-6, rtol=0)
     ours = torch.autograd.grad(summed(run_grus(grus, [x, x])), wanted)
     theirs = torch.autograd.grad(summed([gru(x)[0] for gru in grus]), wanted)
-    for a, b in zip(ours, theirs):
+    for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
@@ -152,7 +152,7 @@ def test_under_autocast_operands_are_rounded_and_states_and_gradients_are_not() 
         ours = states_and_gradient(lambda: run_grus([gru], [x])[0])
         torchs = states_and_gradient(lambda: gru(x)[0])
     assert states.dtype == gru.weight_hh_l0.grad.dtype == torch.float32  # type: ignore[union-attr]
-    for right, mine, theirs in zip(exact, ours, torchs):
+    for right, mine, theirs in zip(exact, ours, torchs, strict=True):
         error = float((mine - right).norm() / right.norm())
         assert 0 < error < 0.02
         assert error <= 1.5 * float((theirs - right).norm() / right.norm())

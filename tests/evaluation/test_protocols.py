@@ -242,7 +242,7 @@ def test_one_step_of_fine_tuning_equals_a_step_by_hand(store: Store) -> None:
     parameters = [*hand.parameters(), *head.parameters()]
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
         parameter.data -= 0.05 * gradient
-    for ours, theirs in zip([*model.encoder.parameters(), *model.head.parameters()], parameters):
+    for ours, theirs in zip([*model.encoder.parameters(), *model.head.parameters()], parameters, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 

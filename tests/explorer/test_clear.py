@@ -114,6 +114,7 @@ def test_names_filters_and_columns_in_the_page(browser: Any, named: Explorer) ->
             "() => document.querySelectorAll('h2 + .grid:not(.small) .mini canvas[data-frame]').length > 1",
         )
         shown = names.all_inner_texts()
+        assert shown
         assert all("_old_" in name for name in shown), shown
         assert all(name.startswith("…") for name in shown)  # what all names begin with is left out
         assert (

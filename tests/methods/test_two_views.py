@@ -87,7 +87,7 @@ def test_halp_takes_prototypes_from_the_second_view_and_pulls_the_first_alone(na
     expected.backward()
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
     assert "joint/kept" in metrics
-    for ours, theirs in zip(made.heads.parameters(), reference.heads.parameters()):
+    for ours, theirs in zip(made.heads.parameters(), reference.heads.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-4)
 
 
@@ -141,7 +141,9 @@ def test_halp_forks_from_a_warm_up_without_it_and_the_run_is_evaluated(
     halp = load_recipe(f"{name}-halp", (*tiny, "halp.start_epoch=1", "halp.prototypes=4"))
     forked = pretrain(halp, store, tmp_path / "forked", fork=warm.path, progress=False)
     straight = pretrain(halp, store, tmp_path / "straight", progress=False)
-    for ours, theirs in zip(forked.encoder().state_dict().values(), straight.encoder().state_dict().values()):
+    for ours, theirs in zip(
+        forked.encoder().state_dict().values(), straight.encoder().state_dict().values(), strict=True
+    ):
         assert torch.equal(ours, theirs)
     rows = evaluate_run(forked, store, protocols=("knn",), splits=("xsub",), baselines=False)
     assert 0 <= rows[-1].results[0].accuracy <= 100

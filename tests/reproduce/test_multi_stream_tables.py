@@ -53,7 +53,7 @@ def test_rows_at_the_papers_scale_are_the_published_recipes(row: str, name: str,
 
 @pytest.mark.parametrize("data", ["ntu60", "ntu120", "pku2"])
 def test_aimclr_rows_at_the_papers_scale_are_the_published_recipes(data: str) -> None:
-    for row, name in zip(tables.get_table("aimclr").rows, ("aimclr", "aimclr-halp")):
+    for row, name in zip(tables.get_table("aimclr").rows, ("aimclr", "aimclr-halp"), strict=True):
         ours, theirs = (
             SCALES["paper"].recipe(data, "xsub", 0, row).flat(),
             load_recipe(f"{data}-{name}").flat(),

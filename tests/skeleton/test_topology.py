@@ -25,7 +25,7 @@ def test_every_topology_is_one_tree_with_twins_and_axes(name: str) -> None:
     assert len(topology.bones) == len(topology) - 1
     mirror = topology.mirror
     assert [mirror[mirror[joint]] for joint in range(len(topology))] == list(range(len(topology)))
-    for joint, twin in zip(topology.joints, mirror):
+    for joint, twin in zip(topology.joints, mirror, strict=True):
         assert (joint.endswith(("_left", "_right"))) == (topology.joints[twin] != joint)
     used = [topology.centre, *(topology.up or ()), *(topology.across or ())]
     assert set(used) <= set(topology.joints)

@@ -239,7 +239,7 @@ def test_fine_tuned_model_is_the_network_with_its_head(
     made = finetune(
         encoder, labelled, settings=FinetuneSettings(epochs=6, learning_rate=0.05), progress=False
     )
-    assert all(torch.equal(one, other) for one, other in zip(before, encoder.parameters()))
+    assert all(torch.equal(one, other) for one, other in zip(before, encoder.parameters(), strict=True))
     assert len(networks) == 2
     assert made.assessment["encoder"]["recordings"] < sum(made.labelled.values())
     vectors = halp.embed(made.encoder, labelled, progress=False)

@@ -181,6 +181,6 @@ def test_the_command_compares_the_sides_of_people(tmp_path: Path, capsys: pytest
     assert all(
         low <= mean <= high
         for g in found["groups"]
-        for low, mean, high in zip(g["low"], g["mean"], g["high"])
+        for low, mean, high in zip(g["low"], g["mean"], g["high"], strict=True)
     )
     assert "Difference" in (tmp_path / "c.html").read_text()

@@ -57,7 +57,7 @@ def test_saved_motifs_are_the_same_on_new_recordings(tmp_path: Path) -> None:
     new, states = sequences(2, seed=9)
     model = fit_motifs(vectors, 3)
     again = load_motifs(model.save(tmp_path / "motifs.npz"))
-    for one, other in zip(model.probabilities(new), again.probabilities(new)):
+    for one, other in zip(model.probabilities(new), again.probabilities(new), strict=True):
         np.testing.assert_array_equal(one, other)
     assert adjusted_rand_score(np.concatenate(states), np.concatenate(again.motifs(new))) > 0.95
     with pytest.raises(InputError, match="do not fit motifs of 20 features"):

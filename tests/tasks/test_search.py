@@ -41,7 +41,9 @@ def test_search_equals_brute_force(encoder: PretrainedEncoder, store: Store) -> 
     )[:5]
     assert [hit.recording for hit in hits] == [store.names[i] for _, i in similar]
     assert np.allclose([hit.score for hit in hits], [value for value, _ in similar], atol=1e-5)
-    assert all(hit.start == 0 and hit.stop == store.lengths[i] for hit, (_, i) in zip(hits, similar))
+    assert all(
+        hit.start == 0 and hit.stop == store.lengths[i] for hit, (_, i) in zip(hits, similar, strict=True)
+    )
 
 
 def test_arrays_find_themselves_and_several_queries_their_best(
@@ -73,7 +75,7 @@ def test_windows_are_found_with_their_times(encoder: PretrainedEncoder, store: S
         encoder, str(store.names[0]), store, k=1000, window=1.0, stride=0.5, fps=30.0, progress=False
     )
     clips = ready_clips(encoder, found.source, found.rows[:3])
-    for hit, clip in zip(found.hits, clips):
+    for hit, clip in zip(found.hits, clips, strict=True):
         assert (hit.recording, hit.start) == (clip.recording or clip.name, clip.start)
         assert hit.stop - hit.start == pytest.approx(1.0)
     windows = sum(len(cut_windows(int(length), 30.0, 1.0, 0.5)) for length in store.lengths)

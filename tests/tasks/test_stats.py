@@ -109,6 +109,7 @@ def test_a_fixed_order_stands_out_from_chance_and_a_random_one_does_not() -> Non
         return Events([Event("a", float(i), i + 1.0, label) for i, label in enumerate(labels)])
 
     fixed = transitions(observed_bouts(sequence(list("xyz") * 20)), list("xyz"), resamples=199)
+    assert sum(r["count"] for r in fixed) == 59
     assert all(r["p_corrected"] < 0.05 for r in fixed if r["count"])
     rng = np.random.default_rng(0)
     order = ["x"]

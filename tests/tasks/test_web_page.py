@@ -183,7 +183,7 @@ def test_frames_get_the_answers_of_live_recognition_and_uneven_ones_are_made_eve
     assert len(found) == len(wanted)
     assert [one.get("best") for one in found] == [one.more["best"] for one in wanted]
     assert None in [one.more["best"] for one in wanted]
-    for one, other in zip(found, wanted):
+    for one, other in zip(found, wanted, strict=True):
         if "best" in one:
             assert one["probability"] == pytest.approx(other.score, abs=1e-4)
             assert one["rejected"] is other.more["rejected"]

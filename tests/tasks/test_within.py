@@ -101,7 +101,7 @@ def test_the_mixed_model_has_the_published_results_of_nlme() -> None:
     (row,) = compare_conditions(values, test="mixed")["labels"]
     against_first = [pair for pair in row["pairs"] if pair["first"] == "T1"]
     assert [pair["second"] for pair in against_first] == ["T2", "T3", "T4"]
-    for pair, effect in zip(against_first, (3.888889, 2.222222, 0.666667)):
+    for pair, effect in zip(against_first, (3.888889, 2.222222, 0.666667), strict=True):
         assert pair["difference"] == pytest.approx(-effect, abs=1e-6)
         reach = 2.063899 * 0.5186838
         assert pair["difference_interval"] == pytest.approx([-effect - reach, -effect + reach], abs=1e-4)

@@ -253,7 +253,7 @@ def test_optimiser_comes_back_by_name_and_without_what_is_not_a_tensor(tmp_path:
     assert not any(name.endswith("note") for name in tensors)
     checkpoint.restore_optimiser(second, after, {**tensors, "gone/exp_avg": torch.ones(1)})
     assert set(after.state) == set(second.parameters())
-    for mine, theirs in zip(first.parameters(), second.parameters()):
+    for mine, theirs in zip(first.parameters(), second.parameters(), strict=True):
         assert after.state[theirs].keys() == {"step", "exp_avg", "exp_avg_sq"}
         assert all(
             torch.equal(value, before.state[mine][name]) for name, value in after.state[theirs].items()

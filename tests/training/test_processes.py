@@ -109,7 +109,7 @@ def test_processes_together_equal_one(
     assert many.info["finished"]["processes"] == ranks
     first, second = one.metrics(), many.metrics()
     assert len(first) == len(second) >= 16
-    for a, b in zip(first, second):
+    for a, b in zip(first, second, strict=True):
         assert a.keys() == b.keys()
         assert a["loss"] == pytest.approx(b["loss"], rel=2e-3, abs=2e-3), a["step"]
     ours, theirs = (newest_checkpoint(run.checkpoints).model for run in (one, many))

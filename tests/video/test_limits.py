@@ -101,6 +101,6 @@ def test_reading_from_a_later_time_gives_the_frames_that_reading_all_gives(
         part = list(film_pictures(path, start))
         expected = [(moment, picture) for moment, picture in whole if moment >= start]
         assert [moment for moment, _ in part] == [moment for moment, _ in expected]
-        assert all((one == other).all() for (_, one), (_, other) in zip(part, expected))
+        assert all((one == other).all() for (_, one), (_, other) in zip(part, expected, strict=True))
     assert (film_picture(path, 1.0) == whole[10][1]).all()
     assert (film_picture(path, 99.0) == whole[-1][1]).all()

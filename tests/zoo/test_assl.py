@@ -110,7 +110,7 @@ def test_neighbours_are_of_the_class_where_it_is_known_and_the_nearest_elsewhere
     anchors = torch.tensor([0, 4, 20])
     near = find_neighbours(features, labels, anchors, 4)
     unit = (features / features.norm(dim=1, keepdim=True)).double().numpy()
-    for anchor, found in zip(anchors.tolist(), near.tolist()):
+    for anchor, found in zip(anchors.tolist(), near.tolist(), strict=True):
         others = sorted((i for i in range(30) if i != anchor), key=lambda i: -float(unit[anchor] @ unit[i]))
         same = [i for i in others if labels[anchor] >= 0 and labels[i] == labels[anchor]]
         assert found == [*same, *(i for i in others if i not in same)][:4]
@@ -124,7 +124,7 @@ def test_the_discriminator_moves_by_its_own_loss_alone_and_labels_by_cross_entro
         losses["discriminator"], list(network.discriminator.parameters()), retain_graph=True
     )
     network.total(losses).backward()
-    for parameter, expected in zip(network.discriminator.parameters(), own):
+    for parameter, expected in zip(network.discriminator.parameters(), own, strict=True):
         torch.testing.assert_close(parameter.grad, expected)
     fooled = torch.autograd.grad(
         network.losses(CLIPS, LABELS, drawn(), around)["adversarial"],

@@ -98,7 +98,7 @@ def test_each_side_moves_by_its_own_loss_alone() -> None:
     error = (filled - CLIPS.flatten(2)).square().mean(2).sum(1) / hidden.sum(1)
     making = error.mean() + 0.3 * fooling_loss(parts.discriminate(filled)).mean()
     for loss, side in ((judging, judges), (making, makers)):
-        for parameter, expected in zip(side, torch.autograd.grad(loss, side, retain_graph=True)):
+        for parameter, expected in zip(side, torch.autograd.grad(loss, side, retain_graph=True), strict=True):
             assert expected.any()
             torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-6)
 

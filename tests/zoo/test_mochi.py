@@ -105,7 +105,7 @@ def test_shares_and_places_lie_in_their_ranges_and_depend_on_the_generator_alone
     assert 0.45 < float(drawn.query_share.max()) < 0.5
     assert 0.95 < float(drawn.share.max()) < 1
     again = draw_mixes(200, 9, 11, 13, 0.5, torch.Generator().manual_seed(0))
-    assert all(torch.equal(one, two) for one, two in zip(drawn, again))
+    assert all(torch.equal(one, two) for one, two in zip(drawn, again, strict=True))
 
 
 def test_without_mixes_the_loss_is_info_nce_to_the_bit() -> None:

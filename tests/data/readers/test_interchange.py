@@ -53,7 +53,7 @@ def test_written_clips_are_read_back_bit_by_bit(tmp_path: Path) -> None:
     clips = [Clip(body(3 + i, seed=i)[:, None], f"c{i}", i, i, 2, {"setup": i}) for i in range(3)]
     write_interchange(clips, tmp_path / "a.npz", topology=KINECT_V1, class_names=["x", "y", "z"])
     again = read_all("interchange", tmp_path / "a.npz")
-    for before, after in zip(clips, again):
+    for before, after in zip(clips, again, strict=True):
         assert np.array_equal(before.frames, after.frames)
         assert vars(before).keys() == vars(after).keys()
         assert all(vars(before)[key] == vars(after)[key] for key in vars(before) if key != "frames")

@@ -56,7 +56,7 @@ def test_the_first_real_recordings_of_utkinect_come_back_cut_by_their_labels(tmp
         get_reader("utkinect").info(tmp_path).class_names == get_reader("interchange").info(path).class_names
     )
     assert [clip.name for clip in found] == [clip.name for clip in expected]
-    for before, after in zip(expected, found):
+    for before, after in zip(expected, found, strict=True):
         assert np.array_equal(before.frames, after.frames)
         assert (before.label, before.subject) == (after.label, after.subject)
 

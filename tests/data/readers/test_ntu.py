@@ -95,7 +95,7 @@ def test_bodies_and_normalised_clips_equal_the_authors_on_the_six_real_files() -
     reference = np.load(shared("fixtures", "ntu_reference.npz"))
     raw, normalised = reference["raw"], reference["normalised"]
     ends = np.cumsum(reference["frames"])
-    for name, length, end in zip(reference["names"], reference["frames"], ends):
+    for name, length, end in zip(reference["names"], reference["frames"], ends, strict=True):
         clip = read(shared("data", "raw-samples", "ntu", str(name)))
         assert isinstance(clip, Clip)
         frames = np.zeros((length, 2, 25, 3), dtype=np.float32)
