@@ -162,6 +162,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert len(open_source(tmp_path)) == 1
     with pytest.raises(InputError, match="no MOTION part"):
         len(open_source(tmp_path / "x.bvh"))
+    (tmp_path / "x.bvh").write_text("")
+    with pytest.warns(UserWarning, match=r"'x\.bvh': '.*x\.bvh': the file is empty"):
+        assert len(open_source(tmp_path)) == 1
 
 
 def test_labels_go_along_with_clips(tmp_path: Path) -> None:

@@ -229,6 +229,8 @@ def statistics(
     """
     if not len(events):
         raise InputError(f"{events.origin} holds no event; there is nothing to count")
+    if not any(event.label for event in events):
+        raise InputError(f"no event of {events.origin} has a label; there is nothing to count")
     if len({event.source for event in events}) > 1:
         raise InputError(
             f"{events.origin} holds events of people and of a model; choose one with --annotator human or model"

@@ -286,7 +286,8 @@ def _hierarchy(path: Path, lines: Sequence[str]) -> list[Bone]:
             return bones
         else:
             raise problem(path, where, f"{shown(line.strip())} is not expected here")
-    raise problem(path, "", "there is no MOTION part after the hierarchy")
+    message = "there is no MOTION part after the hierarchy" if started else "the file is empty"
+    raise problem(path, "", message)
 
 
 def _channels(path: Path, where: str, words: Sequence[str]) -> tuple[int, ...]:
