@@ -337,7 +337,7 @@ def test_kmeans_of_half_precision_points_works_in_single_precision() -> None:
         (sphere_points(4, 3), 0, None, "cannot make 0 clusters"),
         (sphere_points(4, 3) * torch.nan, 2, None, "not finite"),
         (sphere_points(2, 4, 3), 2, None, "shape"),
-        (sphere_points(4, 3), 2, sphere_points(3, 3), "starts from 2 centres"),
+        (sphere_points(4, 3), 2, sphere_points(3, 3), "needs 2 start centres"),
     ],
     ids=["too many", "none", "NaN", "not rows", "start of another size"],
 )

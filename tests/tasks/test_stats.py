@@ -208,7 +208,7 @@ def test_a_person_in_two_groups_and_mixed_sources_are_refused() -> None:
         statistics(Events([Event("a", 0, 1, "x"), Event("b", 0, 1, "x", source="model")]))
     with pytest.raises(InputError, match="holds no event"):
         statistics(Events([]))
-    with pytest.raises(InputError, match="no event of .* has a label"):
+    with pytest.raises(InputError, match=r"no event of .* has a label"):
         statistics(Events([Event("a", 0, 1, "")]))  # hits of a search
 
 

@@ -151,11 +151,11 @@ def test_json_skeletons_of_another_shape_are_refused(skeletons: object, message:
     ("reader", "name", "message"),
     [
         ("nw-ucla", "a07_s01_e00_v01.json", "action 7 is not a class of NW-UCLA"),
-        ("nw-ucla", "walk.json", "tells no action"),
+        ("nw-ucla", "walk.json", "has no action"),
         ("utd-mhad", "a28_s1_t1_skeleton.mat", "action 28 is not a class of UTD-MHAD"),
-        ("utd-mhad", "x.mat", "tells no action"),
+        ("utd-mhad", "x.mat", "has no action"),
         ("msr-action3d", "a21_s01_e01_skeleton3D.txt", "action 21 is not a class of MSR-Action3D"),
-        ("msr-action3d", "x.txt", "tells no action"),
+        ("msr-action3d", "x.txt", "has no action"),
         ("utkinect", "joints.txt", "does not state subject"),
     ],
 )
