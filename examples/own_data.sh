@@ -4,7 +4,7 @@
 set -euo pipefail
 export HALP_CACHE=${HALP_CACHE:-$PWD/cache}
 
-# your own recordings go here; these are invented
+# replace these generated recordings with your own
 python "$(dirname "$0")/make_recordings.py" recordings
 
 halp search halp-base recordings/wave/person1_1.bvh --in recordings -k 5 --html found.html
