@@ -26,6 +26,7 @@ import pytest
 
 from halp.cli import main
 from halp.cli.app import CommandGroup, app, options_of
+from halp.cli.options import From
 from halp.cli.verbs import Verb
 
 SHOWN = ("show", "note", "warn", "print_json", "print_table", "write_rows", "finish")
@@ -258,3 +259,9 @@ def test_every_option_that_completion_offers_is_in_the_help(
     with pytest.raises(SystemExit):
         app.run([*name.split(), "--help"])
     assert {*options_of(commands()[name])} <= {*re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)}
+
+
+def test_completion_offers_options_under_the_names_that_commands_know() -> None:
+    def command(*, from_format: From = "auto", dry_run: bool = False) -> None: ...
+
+    assert options_of(command) == ["--from", "--dry-run"], "types are still texts before a command has run"

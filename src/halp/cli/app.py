@@ -115,11 +115,12 @@ def _option_classes(function: Callable[..., None]) -> list[type]:
 def options_of(entry: Callable[..., None] | Verb) -> list[str]:
     """The options of a command, such as `--json`."""
     function = entry.command() if isinstance(entry, Verb) else entry
+    hints = get_type_hints(function, include_extras=True)
     names = [
         field
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        for field in _shown_fields(parameter.default) or [_option_name(name, parameter)]
+        for field in _shown_fields(parameter.default) or [_option_name(name, hints[name])]
     ]
     return [f"--{name.rstrip('_').replace('_', '-')}" for name in names]
 
@@ -131,13 +132,10 @@ def _shown_fields(default: Any) -> list[str]:
     return [each.name for each in fields(default) if "Suppress" not in str(each.type)]
 
 
-def _option_name(name: str, parameter: inspect.Parameter) -> str:
-    """The name of an option, where its annotation gives it another than the parameter has."""
-    kinds = getattr(parameter.annotation, "__args__", ()), (parameter.annotation,)
-    given = [
-        getattr(part, "name", None) for kind in sum(kinds, ()) for part in getattr(kind, "__metadata__", ())
-    ]
-    return next((str(other) for other in given if other), name)
+def _option_name(name: str, hint: Any) -> str:
+    """The name of an option, where its type gives it another than the parameter has."""
+    given = (getattr(part, "name", None) for part in getattr(hint, "__metadata__", ()))
+    return next(filter(None, given), name)
 
 
 def _default(label: str) -> str:
