@@ -20,25 +20,25 @@ Assignments = UseAppendAction[tuple[tuple[str, ...], ...]]
 SHARED = {
     "accelerator": "cpu, cuda, mps or auto.",
     "cache": "keep vectors for the next time (--no-cache recomputes them).",
-    "concurrent": "events of different labels may overlap.",
+    "concurrent": "allow events of different labels to overlap.",
     "encoder": (
         "a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto."
     ),
     "format": "how recordings are written (see `halp formats`).",
     "fps": "frames per second, for recordings that do not state it.",
-    "gap": "seconds; bouts of a label that are closer are one.",
+    "gap": "seconds; closer bouts of a label are merged.",
     "html": "also write a page, one HTML file.",
     "json": "print as JSON.",
     "labelled": "a store with labels, or recordings in a folder for each class.",
     "out": "also write a CSV table.",
     "overwrite": "replace an existing store.",
-    "reject": "share of known clips that may be rejected as unlike everything labelled (auto: as fitted; none: never).",
+    "reject": "share of known clips that may be rejected as unlike all labelled ones (auto: as fitted; none: never).",
     "shard": (
         "do only part i/n of the work, such as 2/8, in a job array; `halp join OUT` puts the parts together."
     ),
     "engine": "a Dask scheduler, such as tcp://HOST:8786, whose workers do the work.",
     "workers": "processes (default: as many as cores, if there is enough to do).",
-    "shortest": "seconds; shorter bouts are then left out.",
+    "shortest": "seconds; shorter bouts are then dropped.",
     "source": "a store, or recordings of any format.",
     "stream": "which stream of a run.",
 }

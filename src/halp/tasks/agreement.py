@@ -79,11 +79,11 @@ def agreement(
     bins : float
         Seconds of a bin.
     overlap : float
-        Intersection over union from which on two bouts are the same.
+        Intersection over union at which two bouts count as the same.
     gap : float
-        Seconds; bouts of a label that are closer are one.
+        Seconds; closer bouts of a label are merged.
     shortest : float
-        Seconds; shorter bouts are then left out.
+        Seconds; shorter bouts are then dropped.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def compare_accounts(
     Parameters
     ----------
     bins : seconds; kappa and the confusion count bins.
-    overlap : intersection over union from which on two bouts of one label are the same.
+    overlap : intersection over union at which two bouts of one label count as the same.
     gap, shortest : how events become bouts, as in `halp stats`.
     """
     if bins <= 0 or not 0 < overlap <= 1:

@@ -161,7 +161,7 @@ def cluster(
     groups : int, optional
         How many (default: the number up to 12 whose groups are furthest apart).
     adapt : bool
-        Compare in a metric that is fitted to these clips: what mutual neighbours differ in counts less.
+        Compare in a metric fitted to these clips, in which differences of mutual neighbours count less.
     seed : int
         Of the starting points.
 

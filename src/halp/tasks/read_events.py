@@ -40,7 +40,7 @@ def events(
     allowed_labels : sequence of str
         Any other label is an error.
     concurrent : bool
-        Events of different labels may overlap.
+        Allow events of different labels to overlap.
 
     Returns
     -------

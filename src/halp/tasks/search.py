@@ -125,13 +125,12 @@ def search(
     k : int
         How many to find.
     where : str, optional
-        A filter on rows, such as `subject = 3 and label in ('walk', 'run')`; up to a million rows that pass are
-        compared exactly, of more an index is looked into until it finds 95 % of what exact search finds.
+        A filter on rows, such as `subject = 3 and label in ('walk', 'run')`. Up to a million matching
+        rows are searched exactly, more with an index of at least 95 % recall.
     exact : bool
         Compare with every vector even if there are more than a million.
     adapt : bool
-        Compare in a metric that is fitted to the clips of the source: what mutual neighbours differ in counts
-        less.
+        Compare in a metric fitted to the source, in which differences of mutual neighbours count less.
     cache : bool
         Keep vectors and index for the next search.
     progress : bool

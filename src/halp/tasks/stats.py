@@ -107,13 +107,13 @@ def stats(
     people : path or mapping, optional
         A CSV table with a column subject (or recording) and one of study groups.
     covariates : tuple of str
-        Columns of numbers of `people` that are taken out of a difference, such as age.
+        Numeric columns of `people` to adjust for, such as age.
     bins : float, optional
         Also count per this many seconds.
     gap : float
-        Seconds; bouts of a label that are closer are one.
+        Seconds; closer bouts of a label are merged.
     shortest : float
-        Seconds; shorter bouts are then left out.
+        Seconds; shorter bouts are then dropped.
     start : float
         Seconds; where in every recording counting begins.
     stop : float, optional
@@ -128,7 +128,7 @@ def stats(
     recordings : source, optional
         A store or recordings: names are matched, lengths are known.
     concurrent : bool
-        Events of different labels may overlap.
+        Allow events of different labels to overlap.
     from_format : str
         Format of the events (default: by the ending).
     resamples : int
@@ -225,7 +225,7 @@ def statistics(
         A column of the events that names the study group of a person, or a group for every subject or
         recording.
     covariates
-        Numbers by name and person that are taken out of a difference.
+        Numbers by name and person to adjust for.
     """
     if not len(events):
         raise InputError(f"{events.origin} holds no event; there is nothing to count")
