@@ -284,7 +284,7 @@ def test_a_stream_of_anything_else_is_closed(service: Running) -> None:
             stream.send("[[1, 2]]")
         assert "none of the first 30 messages is a frame" in json.loads(stream.recv(timeout=300))["error"]
     with client.connect(f"ws://127.0.0.1:{service.port}/stream") as stream:
-        assert "frame rate" in json.loads(stream.recv(timeout=300))["error"]
+        assert "do not state their rate" in json.loads(stream.recv(timeout=300))["error"]
 
 
 def test_clients_that_leave_or_send_nothing_do_not_disturb_others(

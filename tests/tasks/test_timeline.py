@@ -292,7 +292,7 @@ def test_live_recognition_takes_a_folder_and_the_windows_of_its_model(model: Mod
     live = LiveRecognition(save_model(cut, tmp_path / "model"))
     assert (live.fps, live.window, live.stride) == (20.0, 1.5, 0.5)
     assert LiveRecognition(model, 30.0).window == 2.0
-    with pytest.raises(InputError, match="frame rate"):
+    with pytest.raises(InputError, match="do not state their rate"):
         LiveRecognition(model)
     with pytest.raises(InputError, match="a model is needed, not int"):
         LiveRecognition(3)

@@ -69,7 +69,7 @@ def test_process_that_nobody_answers_gives_up_in_one_sentence(monkeypatch: pytes
     given = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(host.port)}
     for name, value in {**given, "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(LostProcess, match="process 1 of 2 does not find the others") as caught:
+    with pytest.raises(LostProcess, match="process 1 of 2 did not find the others") as caught:
         devices.join_group(None, 0.3)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 

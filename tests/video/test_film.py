@@ -206,7 +206,7 @@ def test_damaged_landmarks_in_the_cache_are_recomputed_with_a_warning(film: Path
         whole[: len(whole) // 2] if damage == "truncation" else whole[:100] + noise + whole[140:]
     )
     with (
-        pytest.warns(UserWarning, match=r"are damaged .* recomputed"),
+        pytest.warns(UserWarning, match=r"are damaged .* recomputing"),
         pytest.raises(InputError, match="not a pose model"),  # these weights are none, but they were asked
     ):
         film_landmarks(film, find_pose_model(), PERSONS)

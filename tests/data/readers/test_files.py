@@ -74,7 +74,7 @@ def test_texts_that_are_none_are_named(tmp_path: Path) -> None:
     path.write_text("[" * 100_000)
     with pytest.raises(InputError):
         read_json_source(path)
-    with pytest.raises(InputError, match="more than the 10"):
+    with pytest.raises(InputError, match="a clip may have 10"):
         read_bytes(path, limit=10)
     with pytest.raises(InputError, match="cannot be read"):
         read_bytes(tmp_path / "nothing")
