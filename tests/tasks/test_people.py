@@ -106,6 +106,15 @@ def test_angles_of_a_video_say_how_far_one_camera_is_off(film: Path, capsys: Any
     assert {round(poses.height_px) for poses in read_poses(film)} == {50, 100}
 
 
+@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*unsure", "ignore:.*tracking error")
+def test_before_and_after_a_person_is_seen_he_or_she_is_absent_and_nothing_is_missing(film: Path) -> None:
+    found = halp.angles(film)
+    spans = {(e.recording, round(e.start, 3), round(e.stop, 3)) for e in found.events()}
+    assert spans == {("visit#1", 0.0, 4.0), ("visit#2", 1.0, 2.5)}
+    assert {row["missing"] for row in found.to_json()} == {0.0}
+    assert min(row["time_s"] for row in found.series() if row["person"] == 2) == 1.0
+
+
 def test_when_each_person_is_seen_is_written_as_events(film: Path, tmp_path: Path) -> None:
     events = halp.people(film).events()
     assert [

@@ -182,7 +182,7 @@ def angles(
     >>> [row["angle"] for row in halp.angles(clip, topology="kinect-v2", fps=30).to_json()][:2]
     ['elbow_left', 'elbow_right']
     """
-    people = list(read_poses(source, reading, **keywords))
+    people = [poses.while_seen() for poses in read_poses(source, reading, **keywords)]
     if any(poses.topology.dimensions == 2 for poses in people):
         warnings.warn(FLAT, stacklevel=2)
     answer = Angles(

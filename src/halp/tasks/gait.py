@@ -225,7 +225,7 @@ def find_gait(poses: PoseTrack) -> Gait:
     poses : one person of one recording with hips (or the front of the pelvis) and both ankles; heels and toes
         are used if there are any.
     """
-    poses = with_hips(poses)
+    poses = with_hips(poses.while_seen())
     joints, frame = filled(poses.joints), body_frame(poses)
     seen = {side: np.isfinite(poses.joints[:, foot_joint(poses, side, "contact")].sum(1)) for side in SIDES}
     hips = middle(joints, poses.topology, "hip")

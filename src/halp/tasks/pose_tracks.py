@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,16 @@ class PoseTrack:
     @property
     def name(self) -> str:
         return self.recording if not self.person else f"{self.recording}, person {self.person + 1}"
+
+    def while_seen(self) -> PoseTrack:
+        """The part from the first to the last frame in which the person is seen: before and after, he or she is
+        absent, not missing.
+        """
+        seen = np.flatnonzero(np.isfinite(self.joints).any(axis=(1, 2)))
+        if not len(seen):
+            return self
+        first, last = int(seen[0]), int(seen[-1]) + 1
+        return replace(self, joints=self.joints[first:last], start=self.start + first / self.fps)
 
     def to_json(self) -> dict[str, Any]:
         return {"recording": self.recording, "subject": self.subject, "person": self.number}

@@ -207,6 +207,7 @@ def find_repetitions(
     joint
         Find repetitions in the path of this joint about the hips, such as `wrist_left`.
     """
+    poses = poses.while_seen()
     _check_asked(poses, angle, joint)
     if len(poses.joints) < 3 * FASTEST * poses.fps:
         return Repetitions(poses, [], np.zeros(len(poses.joints)), None)
