@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from explorer.test_page import until
+from reader_samples import write_bvh
 
 from halp.cli import main
 from halp.core.errors import InputError
@@ -128,6 +129,16 @@ def test_what_is_not_a_film_is_one_sentence(tmp_path: Path) -> None:
 def test_moments_without_a_picture_show_the_nearest_one() -> None:
     assert even_times(np.array(UNEVEN), 10.0).tolist() == [0, 1, 2, 2, 3, 3, 4, 5, 6, 7]
     assert even_times(np.array([0.0]), -1.0).tolist() == [0]
+
+
+def test_tables_and_notes_beside_films_leave_them_films_and_poses_are_meant_instead(tmp_path: Path) -> None:
+    write_film(tmp_path / "film.mp4")
+    (tmp_path / "segments.csv").write_text("recording,start,stop,label\nfilm,0,1,walk\n")
+    (tmp_path / "notes.txt").write_text("Tuesday, left knee\n")
+    (tmp_path / "empty.bvh").touch()
+    assert sniff_reader(tmp_path).name == "video"
+    write_bvh(tmp_path)
+    assert sniff_reader(tmp_path).name == "bvh"
 
 
 @pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*resampled", "ignore:.*unsure")

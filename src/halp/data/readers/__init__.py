@@ -230,6 +230,8 @@ def sniff_reader(path: Path) -> Reader:
     if not path.exists():
         raise InputError(f"there is nothing at '{path}'; check the path of the source")
     fitting = [reader for _, reader in sorted(_READERS.items()) if reader.sniff(path)]
+    if len(fitting) > 1:
+        fitting = [reader for reader in fitting if not getattr(reader, "fallback", False)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:

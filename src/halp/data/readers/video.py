@@ -17,7 +17,6 @@ from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item, register_reader, with_options
 from halp.data.readers.shared import PERSONS, PeopleFileReader, Poses, key_of
 from halp.data.reading import Reading
-from halp.data.source_files import first_file
 from halp.data.spans import person_recording
 from halp.data.text_files import drop_if_empty, problem
 from halp.skeleton import Topology
@@ -28,21 +27,6 @@ from halp.video.people import Person, choose_people, describe_people, find_peopl
 from halp.video.pose_model import describe_pose_model, find_pose_model, pose_topology
 from halp.video.quality import FASTEST, unsure_joints
 
-_POSES = (
-    ".json",
-    ".jsonl",
-    ".csv",
-    ".npy",
-    ".npz",
-    ".h5",
-    ".nc",
-    ".bvh",
-    ".c3d",
-    ".trc",
-    ".mvnx",
-    ".txt",
-    ".pkl",
-)
 REPRESENTATIONS = ("auto", "world", "image")
 LONGEST_HOLD = (
     0.5  # seconds that a pose stands for moments without a frame of their own; beyond, the moment is missing
@@ -71,6 +55,9 @@ class VideoReader(PeopleFileReader):
     landmarks: str = "auto"
     pose_model: str = ""
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    fallback: ClassVar[bool] = (
+        True  # where poses lie beside films, as many tools leave them, the poses are meant
+    )
 
     def for_dimensions(self, dimensions: int) -> VideoReader:
         """The reader of places in space for encoders of 3D poses, of pixels for those of 2D."""
@@ -82,10 +69,6 @@ class VideoReader(PeopleFileReader):
 
     def looks_right(self, path: Path) -> bool:
         return True
-
-    def sniff(self, path: Path) -> bool:
-        # where poses lie beside films, as many tools leave them, the poses are meant
-        return super().sniff(path) and first_file(path, *_POSES) is None
 
     def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
         check_choice("landmarks", self.landmarks, REPRESENTATIONS)
