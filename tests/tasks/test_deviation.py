@@ -72,7 +72,7 @@ def test_somebody_of_the_reference_is_compared_with_the_others() -> None:
 
 
 def test_a_reference_of_few_people_is_refused() -> None:
-    with pytest.raises(InputError, match="the reference has 3 people; 5 or more are needed"):
+    with pytest.raises(InputError, match="the reference has 3 people; at least 5 are needed"):
         make_reference(people(3, 0))
 
 

@@ -103,8 +103,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     >>> halp.verify("nowhere")
     Traceback (most recent call last):
     ...
-    halp.core.errors.InputError: there is nothing at 'nowhere'; name a table's .json file, a sweep's folder or
-    a run
+    halp.core.errors.InputError: there is nothing at 'nowhere'; name a table's .json file, a sweep or a run
     """
     path = Path(path)
     if not path.exists():

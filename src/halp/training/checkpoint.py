@@ -232,7 +232,8 @@ def restore(
     try:
         missing, unexpected = method.load_state_dict(checkpoint.model, strict=False)
     except RuntimeError as error:
-        raise InputError(f"the checkpoint does not fit the recipe: {str(error).splitlines()[-1]}") from error
+        reason = str(error).splitlines()[-1].strip()
+        raise InputError(f"the checkpoint does not fit the recipe: {reason}") from error
     optional = () if strict else method.fork_optional
     differing = [name for name in (*missing, *unexpected) if not name.startswith(optional or ("\0",))]
     if differing:
