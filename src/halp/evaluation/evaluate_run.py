@@ -248,7 +248,7 @@ def verdict(rows: Sequence[EncoderResults]) -> str:
     """Which encoder to keep, in a sentence: the last of these or the best of the others, if any.
 
     Accuracies are means over the protocols and splits that both have. Differences below twice the standard
-    error of two shares of the test clips are called level.
+    error of two shares of the test clips are no gain.
     """
     *others, last = rows
     ours = {_place(result): result for result in last.results}
@@ -265,8 +265,8 @@ def verdict(rows: Sequence[EncoderResults]) -> str:
     clips = sum({result.split: result.clips["test"] for result in last.results}.values())
     noise = 200 * (max(own * (100 - own), best * (100 - best), 100) / 1e4 * 2 / clips) ** 0.5
     if abs(best - own) <= noise:
-        size = f"{own:.1f} and {best:.1f} on {clips} test clips"
-        return f"{last.name} and {name} are level ({size}): the training does not pay here"
+        size = f"{own:.1f} against {best:.1f}"
+        return f"keep {name}: {clips} test clips show no certain gain of {last.name} over it ({size})"
     if best > own:
         return f"keep {name}: {best - own:.1f} points above {last.name}"
     return f"keep {last.name}: {own - best:.1f} points above {name}, the best of the others"
