@@ -127,7 +127,7 @@ def main(folder: Path) -> None:
     fall = angles("fall", 4.0, draw)
     for name, turns in {"long": np.concatenate(parts), "day": np.concatenate(day), "fall": fall}.items():
         (folder.parent / f"{name}.bvh").write_text(bvh(turns, 1.0))
-    print(f"written: {folder} with {3 * 4 * 3} recordings, and beside it long.bvh, day.bvh and fall.bvh")
+    print(f"written: {folder} with {3 * 4 * 3} recordings, long.bvh, day.bvh and fall.bvh")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ python "$(dirname "$0")/make_recordings.py" recordings
 
 halp search halp-base recordings/wave/person1_1.bvh --in recordings -k 5 --html found.html
 halp cluster halp-base recordings --html groups.html
-halp classify fit halp-base recordings models/mine --window 2 --stride 1
+halp classify fit halp-base recordings models/mine --window 2 --stride 1 \
+  --pattern '{label}/{subject}_{take}.bvh'
 halp classify predict models/mine long.bvh
 halp segment halp-base long.bvh --model models/mine --html timeline.html --out segments.csv
 halp stats segments.csv --html stats.html

@@ -94,7 +94,7 @@ def _done(store: Store) -> set[str]:
 
 def _damaged(store: Store, sample: list[Frames]) -> Pairs:
     """Joints that jump or tremble, persons who change places."""
-    looked = f"of {len(sample)} clips looked at"
+    looked = f"of the {len(sample)} clips examined"
     jumps = [int(find_spikes(clip).sum()) for clip in sample]
     if any(jumps):
         problem = (
@@ -103,7 +103,7 @@ def _damaged(store: Store, sample: list[Frames]) -> Pairs:
         yield problem, "halp prepare … --normalise … remove-outliers interpolate-gaps"
     shaky = sum(_roughness(clip) > _JITTER for clip in sample if len(clip) >= 10)
     if shaky and 2 * shaky >= len(sample) and not _done(store) & {"smooth", "lowpass"}:
-        yield f"{shaky} {looked} jitter from frame to frame", "halp prepare … --normalise … smooth=7"
+        yield f"jitter from frame to frame in {shaky} {looked}", "halp prepare … --normalise … smooth=7"
     if exchanged := sum(exchanged_persons(clip) > 0 for clip in sample):
         problem = f"persons change places in {exchanged} {looked}"
         yield problem, "halp prepare … --normalise track-persons … (first of the steps)"
@@ -142,7 +142,7 @@ def _space(store: Store, sample: list[Frames]) -> Pairs:
         other = lengths[(lengths > _MIXED * usual) | (lengths * _MIXED < usual)]
         if len(other):
             problem = (
-                f"{len(other)} of {len(lengths)} clips looked at have another scale than the rest (a trunk of"
+                f"{len(other)} of the {len(lengths)} clips examined have another scale than the rest (a trunk of"
                 f" {other[0]:.3g} against {usual:.3g}): units seem to be mixed"
             )
             yield problem, "halp prepare … --normalise metres …, or prepare files of each unit on their own"
