@@ -101,4 +101,14 @@ def test_the_library_warns_and_logs_and_the_command_prints() -> None:
         if "console.print(" in path.read_text("utf-8")
     }
     silent = {path for path in speaking if path.parts[0] not in ("cli", "explorer", "serve")}
-    assert silent <= {Path("core/progress.py"), Path("data/ingest/prepare.py")}, "warn, or tell the logger"
+    assert silent <= {Path("core/progress.py")}, "warn, or tell the logger"
+
+
+def test_only_rooms_that_show_answers_draw_tables_and_pages() -> None:
+    drawing = {
+        path.relative_to(SOURCE)
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"^\s*(from|import) (rich|jinja2)\b", path.read_text("utf-8"), re.MULTILINE)
+    }
+    rooms = ("cli", "explorer", "reports")
+    assert {path for path in drawing if path.parts[0] not in rooms} == {Path("core/progress.py")}

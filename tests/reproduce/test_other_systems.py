@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from halp.cli.results import rows_as_table
 from halp.core.errors import InputError
 from halp.core.recipe_list import list_recipes
 from halp.data.store import Store
@@ -15,7 +16,7 @@ from halp.reproduce import list_rows, list_tables
 from halp.reproduce.runner import SweepRunner, seconds_per_step
 from halp.reproduce.scales import SCALES
 from halp.reproduce.scheduler import DataSet, make_schedule
-from halp.reproduce.summary import TableSummary, rows_as_table, summarise_rows
+from halp.reproduce.summary import TableSummary, summarise_rows
 from halp.reproduce.tables import TableRow
 from halp.skeleton import KINECT_V2
 from halp.training import load_recipe

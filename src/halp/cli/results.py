@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, print_table, show, table_of
 from halp.cli.options import Assignments, flat
 from halp.core.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from halp.reproduce.summary import TableSummary
+    from halp.reproduce.tables import RowStatus
 
 
 @app.command
@@ -164,13 +170,12 @@ def reproduce(
         return _reproduce_graphs(data, workers, engine, dry_run, json, **graphs)
 
     from halp.reproduce import list_rows, list_tables, prepare_sweep, reproduce, tables_for
-    from halp.reproduce.summary import list_as_table, rows_as_table, schedule_as_table, summary_as_table
 
     if list:
         rows = list_rows("" if table == "all" else table)
         return show([asdict(row) for row in rows], rows_as_table(rows), json=json)
     if not table:
-        return show({key: known.title for key, known in list_tables().items()}, list_as_table(), json=json)
+        return show({key: known.title for key, known in list_tables().items()}, _tables_as_table(), json=json)
     choices: dict[str, Any] = {"data": data, "target": target, "scale": scale, "splits": split}
     choices |= {
         "seeds": 1 if seeds is None else seeds,
@@ -184,11 +189,11 @@ def reproduce(
     for name in tables_for(data, target) if table == "all" else [table]:
         if dry_run:
             answers.append(prepare_sweep(name, dry=True, **choices).cost())
-            shown = schedule_as_table(answers[-1])
+            shown = _schedule_as_table(answers[-1])
         else:
             summary = reproduce(name, **choices)
             answers.append(asdict(summary))
-            shown = summary_as_table(summary)
+            shown = _summary_as_table(summary)
         if not json:
             print_table(shown)
     idle = "nothing was trained; leave out --dry-run to start, and call it again to resume after a stop"
@@ -227,17 +232,78 @@ def verify(path: Positional[Path], *, json: bool = False) -> None:
     show(found.to_json(), table_of(rows), json=json, said=found.sentence)
 
 
+def _tables_as_table() -> Table:
+    """The tables that can be reproduced."""
+    from rich.table import Table
+
+    from halp.reproduce import list_tables
+
+    shown = Table("table", "what it is", "in the paper", "rows")
+    for name, table in list_tables().items():
+        shown.add_row(name, table.title, table.source, str(len(table.rows)))
+    return shown
+
+
+def rows_as_table(rows: list[RowStatus]) -> Table:
+    """Rows of the paper's tables, and what runs each."""
+    from rich.table import Table
+
+    shown = Table("in the paper", "row", "published", "run by", "note")
+    before = ""
+    for status in rows:
+        paper = " / ".join("–" if value is None else f"{value:g}" for value in status.paper)
+        source = status.source if status.source != before else ""
+        shown.add_row(source, status.row, paper, status.how, status.note)
+        before = status.source
+    return shown
+
+
+def _schedule_as_table(cost: dict[str, Any]) -> Table:
+    """Runs in order with their state, and the remaining work."""
+    from rich.table import Table
+
+    from halp.reproduce.summary import duration
+
+    shown = Table("run", "state", "steps", "forks from", title=f"{cost['table']}, scale {cost['scale']}")
+    for job in cost["jobs"]:
+        shown.add_row(job["run"], job["state"], f"{job['steps']:,}", job["forks from"] or "–")
+    shown.caption = (
+        f"{cost['runs left']} of {cost['runs']} runs left, {cost['steps left']:,} steps,"
+        f" {cost['evaluations']} evaluations, about {duration(cost['seconds left'])} of training"
+        f" ({cost['time from']})"
+    )
+    return shown
+
+
+def _summary_as_table(summary: TableSummary) -> Table:
+    """The table as it is saved."""
+    from halp.evaluation.analysis.similarities import evenly_chosen
+
+    heads, rows = summary.table()
+    from rich.table import Table
+
+    shown = Table(*heads, title=f"{summary.title} ({summary.source})", caption=summary.note())
+    for row in evenly_chosen(rows) if summary.columns else rows:
+        shown.add_row(*("–" if cell is None else str(cell) for cell in row))
+    return shown
+
+
 def _reproduce_graphs(
     data: tuple[str, ...], workers: int | None, engine: str | None, dry_run: bool, json: bool, **choices: Any
 ) -> None:
-    from halp.reproduce.graphs import plan_graphs, reproduce_graphs, request_graphs
+    from rich.table import Table
+
+    from halp.reproduce.graphs import HEADS, TITLE, plan_graphs, reproduce_graphs, request_graphs
 
     request = request_graphs(data, **choices)
     if dry_run:
         print_json(plan_graphs(request))
     else:
         graphs = reproduce_graphs(request, workers=workers, engine=engine)
-        show(graphs.as_dict(), graphs.as_table(), json=json)
+        table = Table(*HEADS, title=TITLE, caption=graphs.note)
+        for result in graphs.results:
+            table.add_row(*result.cells())
+        show(graphs.as_dict(), table, json=json)
 
 
 @app.command

@@ -180,7 +180,6 @@ def _advice(store: Any, split: str) -> str:
 
 
 def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bool) -> None:
-
     from halp.training import pretrain as train
     from halp.training.records import Profiled, StepProfile
 
@@ -193,7 +192,12 @@ def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bo
         raise InputError(
             f"the recipe takes fewer than {steps.skip + steps.steps} steps; raise epochs to profile it"
         )
-    show(steps.parts, steps.table(), json=json)
+    whole = sum(steps.parts.values())
+    rows = [
+        {"part of a step": name, "ms": f"{spent:.2f}", "share": f"{100 * spent / max(whole, 1e-9):.1f} %"}
+        for name, spent in sorted(steps.parts.items(), key=lambda part: -part[1])
+    ]
+    show(steps.parts, table_of(rows), json=json, said=f"mean of {steps.steps} steps: {whole:.1f} ms")
 
 
 def _online_knn(store: Any, every: int) -> Any:

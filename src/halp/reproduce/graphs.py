@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
 
 from halp.core.config import build_settings, parse_assignment
 from halp.core.errors import InputError
@@ -255,13 +254,6 @@ class GraphOutcome:
     def as_dict(self) -> dict[str, Any]:
         """As it is saved in graphs.json."""
         return self.about | {"note": self.note, "results": [asdict(result) for result in self.results]}
-
-    def as_table(self) -> Table:
-        """As it is shown in a terminal."""
-        shown = Table(*HEADS, title=TITLE, caption=self.note)
-        for result in self.results:
-            shown.add_row(*result.cells())
-        return shown
 
     def as_markdown(self) -> str:
         """As it is saved, with the command that makes it."""

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from halp.core.files import write_json, write_text
 from halp.evaluation.analysis.paired_difference import Difference, paired_difference
 from halp.evaluation.analysis.similarities import evenly_chosen
@@ -18,7 +16,7 @@ from halp.evaluation.results import mean_and_std, versions
 from halp.reports.page import Report
 from halp.reports.run_report import add_curves, add_prototypes
 from halp.reproduce.scheduler import Schedule
-from halp.reproduce.tables import RowStatus, TableRow, list_tables
+from halp.reproduce.tables import TableRow
 from halp.training import Run
 
 # row, column, data set and split → one value per seed
@@ -230,48 +228,6 @@ def _settings_text(schedule: Schedule, row: TableRow) -> str:
             f"{key} = {scale.carried(key, value)} on {data}" for key, value in row.data_settings[data].items()
         ]
     return ", ".join(parts)
-
-
-def list_as_table() -> Table:
-    """What can be reproduced."""
-    shown = Table("table", "what it is", "in the paper", "rows")
-    for name, table in list_tables().items():
-        shown.add_row(name, table.title, table.source, str(len(table.rows)))
-    return shown
-
-
-def rows_as_table(rows: Sequence[RowStatus]) -> Table:
-    """Rows of the paper's tables, and what runs each."""
-    shown = Table("in the paper", "row", "published", "run by", "note")
-    before = ""
-    for status in rows:
-        paper = " / ".join("–" if value is None else f"{value:g}" for value in status.paper)
-        source = status.source if status.source != before else ""
-        shown.add_row(source, status.row, paper, status.how, status.note)
-        before = status.source
-    return shown
-
-
-def schedule_as_table(cost: Mapping[str, Any]) -> Table:
-    """Runs in order with their state, and what is left to do."""
-    shown = Table("run", "state", "steps", "forks from", title=f"{cost['table']}, scale {cost['scale']}")
-    for job in cost["jobs"]:
-        shown.add_row(job["run"], job["state"], f"{job['steps']:,}", job["forks from"] or "–")
-    shown.caption = (
-        f"{cost['runs left']} of {cost['runs']} runs left, {cost['steps left']:,} steps,"
-        f" {cost['evaluations']} evaluations, about {duration(cost['seconds left'])} of training"
-        f" ({cost['time from']})"
-    )
-    return shown
-
-
-def summary_as_table(summary: TableSummary) -> Table:
-    """The table as it is saved."""
-    heads, rows = summary.table()
-    shown = Table(*heads, title=f"{summary.title} ({summary.source})", caption=summary.note())
-    for row in evenly_chosen(rows) if summary.columns else rows:
-        shown.add_row(*("–" if cell is None else str(cell) for cell in row))
-    return shown
 
 
 def duration(seconds: float) -> str:

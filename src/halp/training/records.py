@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, Protocol, TextIO
 
 import torch
-from rich.table import Table
 from safetensors.torch import load_file
 from torch import Tensor, profiler
 
@@ -225,14 +224,6 @@ class StepProfile:
                 if event.key.startswith(LABEL)
             }
             raise Profiled
-
-    def table(self) -> Table:
-        """Milliseconds and share of every part, the largest first."""
-        whole = sum(self.parts.values())
-        shown = Table("part of a step", "ms", "share", title=f"mean of {self.steps} steps: {whole:.1f} ms")
-        for name, spent in sorted(self.parts.items(), key=lambda part: -part[1]):
-            shown.add_row(name, f"{spent:.2f}", f"{100 * spent / max(whole, 1e-9):.1f} %")
-        return shown
 
 
 def dump_step(
