@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data.test_prepare import write_tree
 
 import halp
+from halp.cli import main
 from halp.core.errors import InputError
 from halp.data.ingest.prepare import prepare
 from halp.data.store import Store
@@ -85,6 +87,22 @@ def test_people_and_cameras_are_compared_by_the_names_that_a_table_gave_them(
     (tmp_path / "who.csv").write_text("name,subject,camera\n0,p3,1\n1,p3,2\n2,p4,2\n3,p5,2\n")
     options = {"labels": tmp_path / "who.csv", "options": {"topology": "kinect-v2"}, "progress": False}
     prepare("arrays", tmp_path / "files", tmp_path / "store", **options)  # type: ignore[arg-type]
-    source = open_source(tmp_path / "store")
-    assert source.names == ["0", "1", "2", "3"]
-    assert matching_rows(source, "subject = 'p3' and camera = 2").tolist() == [False, True, False, False]
+    labels = tmp_path / "who.csv"
+    files = open_source(tmp_path / "files", options={"topology": "kinect-v2"}, labels=labels, fps=30)
+    for source in (open_source(tmp_path / "store"), files):
+        assert source.names == ["0", "1", "2", "3"]
+        assert matching_rows(source, "subject = 'p3' and camera = 2").tolist() == [False, True, False, False]
+
+
+def test_cameras_of_files_are_compared_and_kept_in_a_collection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tree(tmp_path / "tree", 6)
+    for _ in range(2):  # the second time from the cache
+        source = open_source(tmp_path / "tree")
+        halp.embed_table("halp-base", source, compact=True, progress=False)
+        assert matching_rows(source, "camera = 2").tolist() == ["C002" in name for name in source.names]
+    main(["embed", "halp-base", str(tmp_path / "tree"), str(tmp_path / "all")])
+    kept = open_source(tmp_path / "all")
+    halp.embed_table("halp-base", kept, compact=True, progress=False)
+    assert matching_rows(kept, "camera = 2").sum() == 2

@@ -59,5 +59,5 @@ def check_choice(kind: str, name: str, known: Iterable[str]) -> str:
     if name in names:
         return name
     near = difflib.get_close_matches(str(name), names, n=1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    raise InputError(f"unknown {kind} '{name}': {hint}Known: {', '.join(names)}.")
+    hint = f": did you mean '{near[0]}'? " if near else ". "
+    raise InputError(f"unknown {kind} '{name}'{hint}Known: {', '.join(names)}.")

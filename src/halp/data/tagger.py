@@ -35,6 +35,12 @@ class Tagger:
         """Names of the classes, or None if no table and no pattern has labels."""
         return self.columns.get("label")
 
+    @property
+    def named(self) -> dict[str, list[str]]:
+        """Persons and cameras that have names instead of numbers."""
+        texts = (column for column in ("subject", "camera") if self._kinds.get(column, int) is not int)
+        return {column: self.columns[column] for column in texts}
+
     def tag(self, clip: Clip) -> Clip:
         """The clip with these facts; labels given here replace those of the reader."""
         rows = [row for source in self.sources if (row := source.find(clip)) is not None]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 ENTRY = "entry.json"
-_FORMAT = 5
+_FORMAT = 6
 _STATE = ("st_size", "st_ino", "st_mtime_ns", "st_ctime_ns")
 _PATIENCE = 24 * 3600.0  # seconds to wait for a process that computes the same features
 _PLAIN = (int, float, str, bool, type(None))

@@ -77,7 +77,7 @@ class Collection:
             vectors = np.load(self.folder / "vectors" / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             facts = json.loads(table.schema.metadata[b"halp"])
             rows = np.zeros(table.num_rows, dtype=ROW)
-            for column in (*_INNER, "start", "stop", "subject"):
+            for column in (*_INNER, "start", "stop", "subject", "camera"):
                 rows[column] = table[column].to_numpy()
             rows["recording"], rows["label"] = facts.pop("recording"), facts.pop("label")
             numbers = np.array([places.get(item, -1) for item in facts["items"]], dtype=np.int64)
@@ -200,10 +200,11 @@ def _shown(source: Source, part: Part, entry: CachedVectors) -> dict[str, npt.ND
         "stop": rows["stop"],
         "label": classes[np.where(rows["label"] < len(classes) - 1, rows["label"], -1)],
         "subject": rows["subject"],
+        "camera": rows["camera"],
     }
     numbers = part.numbers[rows["item"]]
     if isinstance(content, StoredClips):
-        return shown | {name: content.store.columns[name][numbers] for name in ("name", "camera")}
+        return shown | {"name": content.store.columns["name"][numbers]}
     if isinstance(content, RecordingFiles):
         files = [str(content.files[number].path) if number >= 0 else "" for number in part.numbers.tolist()]
         shown["file"] = np.array(files)[rows["item"]]

@@ -27,8 +27,8 @@ from halp.data.windows import Spans, WindowSettings, cut_windows, spans
 from halp.skeleton import Topology
 
 #: One row per clip or window: its recording; if it is read from; its frames; its times in seconds of the
-#: recording's own clock (in frames where the rate is not known); class and person (−1: not known); share of
-#: frames in which somebody is seen.
+#: recording's own clock (in frames where the rate is not known); class, person and camera (−1: not known);
+#: share of frames in which somebody is seen.
 ROW = np.dtype(
     [
         ("recording", "<i8"),
@@ -41,6 +41,7 @@ ROW = np.dtype(
         ("fps", "<f8"),
         ("label", "<i8"),
         ("subject", "<i8"),
+        ("camera", "<i8"),
         ("seen", "<f4"),
         ("filled", "<i4"),
         ("points", "<i4"),
@@ -182,7 +183,12 @@ class StoredClips:
         rows["seen"] *= (lengths / store.spans[here])[clips]
         if cutting.window is None:
             rows["stop"] = known.end[here]
-        rows["label"], rows["subject"] = store.labels[here][clips], store.subjects[here][clips]
+        for column, values in (
+            ("label", store.labels),
+            ("subject", store.subjects),
+            ("camera", store.cameras),
+        ):
+            rows[column] = values[here][clips]
         recordings, first, places = np.unique(known.recording[here], return_index=True, return_inverse=True)
         order = np.argsort(first)
         recording = np.argsort(order)[places]

@@ -45,6 +45,7 @@ AnySource = Any  # a Source, a Store, a path, one array or a sequence of arrays
 
 MANIFEST = "collection.json"  # of a collection, see `halp.features.collection`
 Tags = tuple[Path | None, str | None]  # a table of labels, a pattern of paths
+_NUMBERS = ("label", "subject", "camera")
 
 
 def edges(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -137,6 +138,11 @@ class Source(RowColumns):
         return self.content.class_names if named is None else tuple(named)
 
     @property
+    def named(self) -> dict[str, list[str]]:
+        """Names of the persons and cameras that a table or a pattern gives, by their numbers."""
+        return {} if self._tagger is None else self._tagger.named
+
+    @property
     def rows(self) -> npt.NDArray[Any]:
         return self.known.rows if self._tagger is None else self._tagged
 
@@ -208,9 +214,11 @@ class Source(RowColumns):
         for (name, file), part in zip(self.known.clips, np.split(rows, edges(rows))):
             for piece in np.split(part, len(part)) if tagger.timed else [part]:
                 bare = Clip(np.zeros((1, 1, 1, 1), dtype=np.float32), name, source=file)
-                bare = replace(bare, label=int(piece["label"][0]), subject=int(piece["subject"][0]))
+                label, subject, camera = (int(piece[name][0]) for name in _NUMBERS)
+                bare = replace(bare, label=label, subject=subject, camera=camera)
                 clip = tagger.tag(self._in_time(bare, piece[0]) if tagger.timed else bare)
-                piece["label"], piece["subject"] = clip.label, clip.subject
+                for name in _NUMBERS:
+                    piece[name] = getattr(clip, name)
         for note in tagger.check():
             warnings.warn(note, stacklevel=2)
         return rows
@@ -308,12 +316,9 @@ class Source(RowColumns):
             )
             if self.cutting.window is None and "end" in clip.extra:
                 rows["stop"] = float(clip.extra["end"])
-            rows["item"], rows["place"], rows["label"], rows["subject"] = (
-                item,
-                place,
-                clip.label,
-                clip.subject,
-            )
+            rows["item"], rows["place"] = item, place
+            for name in _NUMBERS:
+                rows[name] = getattr(clip, name)
             rows["recording"] = number = places.setdefault(clip.recording or clip.name, len(places))
             met += [item] if number == len(met) else []
             absent += absences(clip, number)

@@ -28,13 +28,15 @@ def row_columns(source: Source) -> dict[str, npt.NDArray[Any]]:
     rows = source.rows
     names = np.array([*source.class_names, ""])
     label = np.where((rows["label"] >= 0) & (rows["label"] < len(source.class_names)), rows["label"], -1)
-    columns = {name: rows[name] for name in ("start", "stop", "length", "fps", "seen", "subject")}
+    columns = {name: rows[name] for name in ("start", "stop", "length", "fps", "seen", "subject", "camera")}
     columns |= {"recording": np.array(source.recordings)[rows["recording"]], "label": names[label]}
     content = source.content
     if isinstance(content, StoredClips):
         own = {name: values[rows["item"]] for name, values in content.store.columns.items()}
         named = {name: own[f"{name}_name"] for name in ("subject", "camera") if f"{name}_name" in own}
         return {**own, **columns, **named}
+    for name, known in source.named.items():
+        columns[name] = np.array([*known, ""])[np.where(rows[name] < len(known), rows[name], -1)]
     sizes = np.diff([0, *edges(rows).tolist(), len(rows)])
     columns["file"] = (
         np.repeat([file for _, file in source.known.clips], sizes) if len(rows) else np.array([""])
