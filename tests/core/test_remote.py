@@ -4,6 +4,7 @@ one.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -96,10 +97,19 @@ def test_a_collection_at_an_address_is_searched_brought_up_to_date_and_holds_wha
     assert shards == sorted(path.name for path in here.glob("vectors/*")), "old shards are gone"
     capsys.readouterr()
     found = []
-    for where in (f"{place}/vectors", str(here)):
-        main(["search", "halp-base", "2", "--in", where, "-k", "2", "--json"])
-        found.append(capsys.readouterr().out)
-    assert found[0] == found[1]
+    for asked, where in (
+        ("2", f"{place}/vectors"),
+        (f"{place}/takes/2.npy", f"{place}/vectors"),
+        ("2", str(here)),
+    ):
+        main(["search", "halp-base", asked, "--in", where, "-k", "2", "--json", *OPTIONS])
+        found.append(
+            [
+                (hit["name"], hit["start"], round(hit["similarity"], 2))
+                for hit in json.loads(capsys.readouterr().out)
+            ]
+        )
+    assert found[0] == found[1] == found[2]
 
 
 def test_what_did_not_change_is_not_fetched_again_and_what_is_gone_goes(place: str) -> None:

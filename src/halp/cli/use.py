@@ -60,6 +60,7 @@ def embed(
         compact: the few numbers that search and groups use, where the encoder has a projection to them.
         json: print what was written as JSON.
     """
+    from halp.core.urls import remote_url
     from halp.features.collection import check_collection_place
     from halp.features.loading import open_for
     from halp.features.table import check_vector_file, write_vectors
@@ -83,7 +84,11 @@ def embed(
             write_embedded(out, loaded, opened, reading.reading, encoder)
         else:
             write_vectors(out, table, identity(loaded))
-    answer = {"written": str(out), "vectors": len(table), "features": table.vectors.shape[1]}
+    answer = {
+        "written": remote_url(out) or str(out),
+        "vectors": len(table),
+        "features": table.vectors.shape[1],
+    }
     show(
         answer,
         json=json,

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.core.remote import fetched
+from halp.core.urls import remote_url
 from halp.data.clip import Clip, Frames
 from halp.data.ingest.pipeline import is_store
 from halp.data.reading import Reading, ReadingKeywords, combine
@@ -157,6 +159,7 @@ def search(
         raise InputError(f"k = {k} hits cannot be found; ask for at least 1")
     reading = combine(reading, keywords)
     encoder, source = open_for(encoder, source, reading)
+    query = fetched(query) if remote_url(query) else query
     outside = is_arrays(query) or isinstance(query, (Source, Store)) or Path(query).exists()
     asked = _open_query(encoder, query, reading) if outside else None
     table = embed_table(encoder, source, cache=cache, compact=True, progress=progress)
