@@ -4,6 +4,8 @@ all.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,8 +133,8 @@ def video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, 
     class Counted(Bright):
         def find(self, picture: Picture) -> Seen:
             looked.append(1)
-            if len(looked) == 30:  # in the third second
-                raise KeyboardInterrupt
+            if len(looked) == 30:  # in the fifth second
+                os.kill(os.getpid(), signal.SIGKILL)
             return super().find(picture)
 
     @contextmanager
@@ -144,13 +146,20 @@ def video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, 
     return path, model, looked
 
 
-def test_parts_that_were_finished_before_an_interruption_are_not_looked_at_again(
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process and kills it")
+def test_parts_that_were_finished_before_a_kill_are_not_looked_at_again(
     video: tuple[Path, Path, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp-motion[video])")
     path, model, looked = video
-    with pytest.raises(KeyboardInterrupt):
-        film_landmarks(path, model, 6, progress=False)
+    process = os.fork()
+    if process == 0:
+        try:
+            film_landmarks(path, model, 6, progress=False)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    looked.extend([1] * 30)
     parts = list((tmp_path / "cache" / "landmarks").glob("*.parts/*.npz"))
     assert len(parts) == 4  # one scan of seven tiles at the beginning of every second
     before = {part: part.stat().st_mtime_ns for part in parts}
