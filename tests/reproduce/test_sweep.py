@@ -80,3 +80,5 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_figures_of_one_that_was_not(
     )
     assert json.loads(json.dumps(whole.to_json())) == answer
     assert open_run(tmp_path / "sweep" / "contrast.temperature=0.2-seed1").recipe.seed == 1
+    with pytest.raises(InputError, match=r"epochs was 3, now 4; choose another folder with --out"):
+        sweep("small", store.path, [*grid, "epochs=4"], out=folder, progress=False)

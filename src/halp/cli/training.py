@@ -20,7 +20,7 @@ def sweep(
     recipe: Positional[str],
     *,
     data: Path,
-    set: Assignments,
+    set: Assignments = (),
     seeds: int = 3,
     out: Path | None = None,
     protocol: tuple[str, ...] = ("knn", "linear"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,16 @@ from typing_extensions import Unpack
 from halp.core.errors import InputError
 from halp.core.progress import Bar, log
 from halp.data.choose_splits import evaluation_splits
-from halp.data.store import open_store
+from halp.data.store import Store, open_store
 from halp.engine import Failure, run_shards
 from halp.evaluation.analysis.paired_difference import Difference, paired_difference
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.reproduce.trainings import Training, one_core, stoppable, train, training_engine
 from halp.training import load_recipe, open_run
 from halp.training.devices import DeviceKeywords
+from halp.training.run import check_same
 from halp.training.run_folder import RunFolder
+from halp.training.start import fitted_recipe
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ def sweep(
         for name, overrides in named.items()
         for seed in range(seeds)
     }
+    _check_folders(runs.values(), open_store(store))
     where = training_engine(workers, engine, devices.get("accelerator", "auto"))
     keys, found, failed = list(runs), {}, {}
     with stoppable(), Bar("sweep", len(keys), shown=progress) as bar:
@@ -194,6 +197,17 @@ def sweep(
                 found[keys[place]] = result
             bar.advance()
     return Sweep(recipe, [_setting(name, seeds, found, failed) for name in named])
+
+
+def _check_folders(runs: Iterable[SweepRun], store: Store) -> None:
+    """Refuse folders that hold runs of other settings or data: their figures would be taken for these."""
+    for run in runs:
+        folder = Path(run.training.folder)
+        if RunFolder(folder).holds_run():
+            try:
+                check_same(open_run(folder), fitted_recipe(run.training.recipe, store)[0], store)
+            except InputError as error:
+                raise InputError(f"{error}; choose another folder with --out, or remove that one") from None
 
 
 def _setting(

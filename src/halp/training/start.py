@@ -16,7 +16,7 @@ from torch import Tensor
 from halp.core.distributed import world_size
 from halp.core.errors import InputError
 from halp.core.sampling import steps_in_epoch
-from halp.data.choose_splits import ALL, training_clips
+from halp.data.choose_splits import ALL, Indices, training_clips
 from halp.data.store import Store
 from halp.methods import Method
 from halp.training.checkpoint import Checkpoint, list_checkpoints, restore
@@ -68,13 +68,18 @@ class Learner:
         return steps_in_epoch(len(self.clips), self.recipe.batch_size)
 
 
-def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
-    """The method of a recipe as its seed gives it, and the clips it learns from."""
+def fitted_recipe(recipe: Recipe, store: Store) -> tuple[Recipe, Indices, str]:
+    """A recipe as a run of it records it, the clips it learns from, and what is to be said about them."""
     clips, remark = training_clips(store, recipe.split)
     if remark:
         # What was learned from is recorded, so that a split made later does not pass for the one trained on.
         recipe = replace(recipe, split=ALL)
-    recipe = recipe.fitted_to(len(clips))
+    return recipe.fitted_to(len(clips)), clips, remark
+
+
+def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
+    """The method of a recipe as its seed gives it, and the clips it learns from."""
+    recipe, clips, remark = fitted_recipe(recipe, store)
     if (batch := min(recipe.batch_size, len(clips))) < world_size():
         raise InputError(f"{batch} clips cannot be split over {world_size()} processes; use fewer")
     method = build_method(recipe, store.topology, store.persons)
