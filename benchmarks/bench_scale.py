@@ -1,9 +1,10 @@
 """Scale: what a file more, a dead worker, a long recording and a million vectors cost; ratios within one run.
 
-Times are CPU seconds. `HALP_BENCH_FILES` (1,000), `HALP_BENCH_VECTORS` (1,000,000), `HALP_BENCH_HOURS` (10) and
-`HALP_BENCH_CLIPS` (1,000,000 of a store) say how large, `HALP_BENCH_GIB` (8) how much memory the index may hold,
-`HALP_BENCH_STORES` where stores are kept, and `HALP_BENCH_ONLY` which groups of rows (adding, killed, workers, memory,
-index, growth) are measured.
+Times are CPU seconds. How large: `HALP_BENCH_FILES` (1,000), `HALP_BENCH_MORE` (4,096 files for two workers),
+`HALP_BENCH_HOURS` (10), `HALP_BENCH_VECTORS` (1,000,000 and 10,000,000), `HALP_BENCH_CLIPS` (1,000,000 of a store);
+`HALP_BENCH_GIB` (8) bounds the memory of the index. `HALP_BENCH_ONLY` names the groups of rows that are measured
+(adding, killed, workers, memory, index, growth). What is measured stays in the folder `HALP_BENCH_STORES`, where the
+same command resumes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,10 +37,11 @@ from halp.features.loading import load_encoder
 from halp.tasks.search import search
 
 FILES = int(os.environ.get("HALP_BENCH_FILES", "1000"))
-VECTORS = int(os.environ.get("HALP_BENCH_VECTORS", "1000000"))
+VECTORS = os.environ.get("HALP_BENCH_VECTORS", "1000000,10000000").split(",")
 MEMORY = float(os.environ.get("HALP_BENCH_GIB", "8"))
 CLIPS = int(os.environ.get("HALP_BENCH_CLIPS", "1000000"))
 STORES = Path(os.environ["HALP_BENCH_STORES"]) if "HALP_BENCH_STORES" in os.environ else None
+MORE = int(os.environ.get("HALP_BENCH_MORE", "4096"))
 HOURS = int(os.environ.get("HALP_BENCH_HOURS", "10"))
 LAYOUT: dict[str, Any] = {"options": {"topology": "kinect-v2"}, "progress": False}
 
@@ -60,8 +63,11 @@ def rows() -> list[Row]:
         }
         found = []
         for name in os.environ.get("HALP_BENCH_ONLY", ",".join(steps)).split(","):
-            found += steps[name]()
-            print(*found[-6:], sep="\n", file=sys.stderr, flush=True)
+            kept = (STORES or home) / f"{name}.json"
+            if not kept.exists():
+                kept.write_text(json.dumps([asdict(row) for row in steps[name]()]))
+            found += [Row(**row) for row in json.loads(kept.read_text())]
+            print(kept.read_text(), file=sys.stderr, flush=True)
     return found
 
 
@@ -165,10 +171,13 @@ def _workers(home: Path, encoder: PretrainedEncoder, files: Path) -> list[Row]:
         found.append(np.asarray(embed_table(encoder, files, workers=workers, **LAYOUT).vectors))
     os.environ["HALP_CACHE"] = str(home / "cache")
     differing = sum(other.tobytes() != found[0].tobytes() for other in found[1:])
-    few = _files(home / "start", 1024)
-    alone, _, one = _used(home, files, 1) - _used(home, few, 1)
-    driver, busiest, two = _used(home, files, 2) - _used(home, few, 2)
-    what, embed = "1, 2, 8 workers: tables that differ in a bit", f"embed {len(found[0]):,} files, 2 workers"
+    few, many = (
+        _files(home / "start", 1024),
+        _files(home / "many", 1024 + MORE),
+    )  # fewer are read by one process
+    alone, _, one = _used(home, many, 1) - _used(home, few, 1)
+    driver, busiest, two = _used(home, many, 2) - _used(home, few, 2)
+    what, embed = "1, 2, 8 workers: tables that differ in a bit", f"embed {MORE:,} files more, 2 workers"
     told = f"{driver:.1f} + {busiest:.1f} s: driver + busier worker"
     return [
         Row(what, f"{differing}", "", float(differing), 0, at_most=True),
@@ -241,17 +250,16 @@ def _memory(home: Path) -> Row:
 
 def _index(home: Path) -> list[Row]:
     """Build, search and filter compact vectors in a process that may hold a bounded memory."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.scale_vectors",
-        str(home / "vectors"),
-        str(VECTORS),
-        str(MEMORY),
-    ]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    shutil.rmtree(home / "vectors")
-    return index_rows(json.loads(ran.stdout))
+    found = []
+    for count in VECTORS:
+        kept, folder = (STORES or home) / f"vectors-{count}.json", home / f"vectors-{count}"
+        if not kept.exists():
+            command = [sys.executable, "-m", "benchmarks.scale_vectors", str(folder), count, str(MEMORY)]
+            ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            shutil.rmtree(folder)
+            kept.write_text(ran.stdout)
+        found += index_rows(json.loads(kept.read_text()))
+    return found
 
 
 def index_rows(found: dict[str, Any]) -> list[Row]:

@@ -80,7 +80,8 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
     again = search_index(home, vectors, queries, 10, passing=half, progress=False)
     clock("filter_half_again")
     found["filter_recall"], found["filter_recall_queries"] = again[2].recall, recall_of(again[0], first[0])
-    write_shards(folder, len(vectors) + SHARD, len(vectors) // SHARD)
+    del index, vectors, again  # the files are mapped once at a time
+    write_shards(folder, count + SHARD, count // SHARD)
     more = shards_of(folder)
     clock("")
     update_index(home, more, progress=False)
