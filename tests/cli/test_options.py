@@ -82,7 +82,7 @@ def given(one: inspect.Parameter, word: str) -> list[str]:
     """An argument of a command line, with its flag if it is an option."""
     names = [getattr(each, "name", None) for each in getattr(one.annotation, "__metadata__", ())]
     flag = f"--{next(filter(None, names), one.name).rstrip('_').replace('_', '-')}"
-    if one.annotation is bool:
+    if bool in (one.annotation, getattr(one.annotation, "__origin__", None)):  # annotated once a command ran
         return [flag.replace("--", "--no-", 1) if one.default else flag]
     words = [value(one.annotation, one.default, word)]
     return [flag, *words] if one.kind is one.KEYWORD_ONLY else words
