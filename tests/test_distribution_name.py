@@ -22,7 +22,7 @@ def test_project_has_the_name_that_hints_give() -> None:
     assert project["name"] == DISTRIBUTION == "halp-motion"
 
 
-def test_no_text_tells_to_install_the_package_of_another_project() -> None:
+def test_no_text_recommends_the_package_of_another_project() -> None:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.split("\n")

@@ -37,7 +37,7 @@ def test_results_are_the_same_in_this_process_in_a_pool_and_in_any_executor() ->
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_a_shard_raises_is_named_and_the_rest_goes_on(workers: int) -> None:
+def test_what_a_shard_raises_is_named_and_the_rest_continues(workers: int) -> None:
     answers = dict(run_shards(refuse_three, range(6), Engine(workers)))
     assert answers.pop(3) == Failure("ValueError: three is not possible")
     assert answers == {place: place for place in (0, 1, 2, 4, 5)}

@@ -483,7 +483,7 @@ def test_term_equals_kmeans_of_the_newest_keys_followed_by_the_loss() -> None:
     assert torch.equal(loss, wanted)
 
 
-def test_term_goes_on_from_its_saved_state_in_a_fresh_module() -> None:
+def test_term_resumes_from_its_saved_state_in_a_fresh_module() -> None:
     query, key, _ = scene(dtype=torch.float32)
     term, fresh = small_term(), small_term()
     for call in range(4):
@@ -533,7 +533,7 @@ def test_keys_as_prototypes_are_their_own_closest() -> None:
     assert (term.last.target != torch.arange(12)[:, None]).all()
 
 
-def test_warm_start_goes_on_from_the_present_prototypes() -> None:
+def test_warm_start_continues_from_the_present_prototypes() -> None:
     query, key, _ = scene(dtype=torch.float32)
     keys = sphere_points(32, 8, seed=60, dtype=torch.float32)
     warm, cold = small_term(refresh=1, warm_start=True), small_term(refresh=1)

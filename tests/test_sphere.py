@@ -265,7 +265,7 @@ def test_kmeans_repeats_itself_with_the_same_generator_and_only_then() -> None:
     assert not torch.equal(one, other)
 
 
-def test_kmeans_goes_on_from_the_start_that_it_is_given() -> None:
+def test_kmeans_starts_from_the_given_centres() -> None:
     points = groups(100, 8, 4, 0.3, seed=15)
     settled = kmeans(points, 4, generator=torch.Generator().manual_seed(0), starts=4)
     again = kmeans(points, 4, start=settled)
@@ -301,7 +301,7 @@ def test_kmeans_covers_every_distinct_point_when_there_are_fewer_than_clusters()
     torch.testing.assert_close((distinct @ found.T).amax(1), torch.ones(3, dtype=torch.float64))
 
 
-def test_empty_cluster_of_kmeans_goes_on_from_the_worst_served_point() -> None:
+def test_empty_cluster_of_kmeans_restarts_from_the_worst_served_point() -> None:
     points = groups(60, 8, 3, 0.1, seed=20)
     lost = unit(-points.mean(0))
     found = kmeans(points, 3, start=torch.stack([points[0], lost, lost]))

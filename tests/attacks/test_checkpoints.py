@@ -175,7 +175,7 @@ def test_second_process_on_a_run_is_refused_and_changes_nothing(
     assert not (tmp_path / ".run.lock").exists()
 
 
-def test_resuming_with_other_threads_is_said(runs: Path, store: Store, tmp_path: Path) -> None:
+def test_resuming_with_other_threads_is_reported(runs: Path, store: Store, tmp_path: Path) -> None:
     shutil.copytree(runs / "stopped", tmp_path / "run")
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     info["hardware"]["threads"] = 17

@@ -131,7 +131,7 @@ def test_place_without_locks_of_the_system_has_locks_too(
     assert not list(tmp_path.iterdir())
 
 
-def test_place_that_cannot_be_written_is_said_in_one_sentence(tmp_path: Path) -> None:
+def test_place_that_cannot_be_written_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="it cannot be locked"), locked(tmp_path / "file" / "lock", "it"):
         pass

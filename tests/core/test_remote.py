@@ -168,7 +168,7 @@ def test_stores_are_opened_and_sources_prepared_from_an_address(
         (["pretrain", "small", "--data", "HERE", "--run", "memory://run"], "'memory://run"),
     ],
 )
-def test_what_cannot_be_done_at_an_address_is_said_in_one_sentence(
+def test_what_cannot_be_done_at_an_address_is_reported_in_one_sentence(
     store: Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -130,7 +130,7 @@ def test_a_recording_is_set_upright_by_a_rotation(axis: int, sign: int) -> None:
 
 
 @pytest.mark.parametrize("unit", [1.0, 0.01, 0.001, 0.0254])
-def test_units_are_told_by_the_trunk(unit: float) -> None:
+def test_units_are_inferred_from_the_trunk(unit: float) -> None:
     frames = (walker() / unit).astype(np.float32)
     assert unit_factor(frames, KINECT_V1) == unit
     np.testing.assert_allclose(normalise(frames, KINECT_V1, ("metres",)), walker(), rtol=1e-4)

@@ -75,7 +75,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_same_command_goes_on_after_a_kill(tmp_path: Path, tree: Path, workers: int) -> None:
+def test_the_same_command_resumes_after_a_kill(tmp_path: Path, tree: Path, workers: int) -> None:
     prepare("ntu", tree, tmp_path / "whole", workers=1, progress=False)
     killed(tmp_path, tree, workers=workers)
     assert not (tmp_path / "store").exists()

@@ -92,7 +92,7 @@ def test_when_nothing_is_left_the_first_reason_is_given_and_no_store_appears(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tree"]
 
 
-def test_wrong_use_is_said_before_anything_is_read(tmp_path: Path) -> None:
+def test_wrong_use_is_reported_before_anything_is_read(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "tree", 1)
     for settings, message in (
         ({"normalisation": ("center",)}, "did you mean 'centre'"),

@@ -291,7 +291,7 @@ def test_store_says_what_it_was_made_of(tmp_path: Path) -> None:
         one.manifest()
 
 
-def test_classes_without_clips_are_left_out_and_the_others_numbered_anew(tmp_path: Path) -> None:
+def test_classes_without_clips_are_left_out_and_the_others_renumbered(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "store", KINECT_V1, persons=1, class_names=["a", "b", "c", "d"]) as writer:
         for name, label in (("one", 3), ("two", -1), ("three", 0), ("four", 3)):
             writer.add(Clip(FRAMES, name, label))
@@ -382,7 +382,7 @@ class FullDisk:
     ("writes", "words"),
     [(0, "nothing was left behind"), (1, "could not be written"), (9, "could not be written")],
 )
-def test_full_disk_is_said_and_leaves_nothing(writes: int, words: str, tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_leaves_nothing(writes: int, words: str, tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store", KINECT_V1, persons=1)
     with pytest.raises(InputError, match=words), writer:  # noqa: PT012
         writer._file = full = FullDisk(writer._file, writes)
@@ -440,7 +440,7 @@ def test_split_is_saved_once_replaced_when_asked_and_refused_where_a_part_is_emp
     ]  # no lock beside what is not a store
 
 
-def test_split_that_cannot_be_saved_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_split_that_cannot_be_saved_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_store(tmp_path / "store", splits=()).path
 
     def refuse(*_: object) -> None:

@@ -113,7 +113,7 @@ def test_clips_of_another_layout_are_refused() -> None:
 
 
 @torch.no_grad()
-def test_an_encoder_with_a_projection_gives_so_many_features() -> None:
+def test_an_encoder_with_a_projection_gives_its_number_of_features() -> None:
     encoder = made(outputs=7)
     plain = made()
     assert encoder.projection is not None

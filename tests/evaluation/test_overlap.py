@@ -82,7 +82,7 @@ def test_a_split_that_shares_clips_is_refused_with_their_number(
     assert f"{shared} of the {len(test)} test clips" in page
 
 
-def test_an_overlap_of_several_splits_is_told_once(store: Store, by_split: dict[str, Run]) -> None:
+def test_an_overlap_of_several_splits_is_reported_once(store: Store, by_split: dict[str, Run]) -> None:
     with pytest.warns(UserWarning, match="in the pre-training") as told:
         evaluate_run(by_split["all"], store, splits=("xsub", "xview"), baselines=False, **KNN)
     tested = sum(len(store.split(split)[1]) for split in ("xsub", "xview"))

@@ -411,7 +411,7 @@ def test_file_names_of_results_tell_protocols_seeds_and_data_apart(
     assert name(store, k=1) == name(store), "settings that are the protocol's own are not in the name"
 
 
-def test_a_saved_result_is_used_for_the_same_encoder_and_made_again_for_another(
+def test_a_saved_result_is_used_for_the_same_encoder_and_recomputed_for_another(
     store: Store, tmp_path: Path
 ) -> None:
     options = {"seeds": (0,), "settings": {"k": 3}, "progress": False}

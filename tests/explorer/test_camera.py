@@ -52,7 +52,7 @@ def test_what_is_no_picture_is_refused(explorer: Explorer, given: dict[str, Any]
     assert words in body.decode()
 
 
-def test_missing_package_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_package_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from halp.core.errors import InputError
     from halp.explorer.camera import LiveCamera, picture_of
 

@@ -34,7 +34,7 @@ from halp.tasks.model_folder import load_model
 
 
 @pytest.mark.parametrize("damage", ["noise", "shorter", "no array", "no hash"])
-def test_a_kept_map_that_was_changed_is_made_again(tmp_path: Path, damage: str) -> None:
+def test_a_cached_map_that_was_changed_is_recomputed(tmp_path: Path, damage: str) -> None:
     path, calls = tmp_path / "map.npy", []
 
     def places() -> np.ndarray:

@@ -157,7 +157,7 @@ def test_overlapping_spans_cannot_have_contradictory_labels(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("edit", ["change", "drop the last", "drop all", "add"])
 @pytest.mark.parametrize("running", [False, True])
-def test_a_table_edited_by_hand_is_taken_over_told_and_undone(
+def test_a_table_edited_by_hand_is_imported_reported_and_undone(
     tmp_path: Path, edit: str, running: bool
 ) -> None:
     path = tmp_path / "labels.csv"
@@ -186,7 +186,7 @@ def test_a_table_edited_by_hand_is_taken_over_told_and_undone(
     book.__exit__()
 
 
-def test_a_table_that_cannot_be_read_is_left_alone_and_told(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_read_is_left_alone_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "labels.csv"
     with LabelBook(path) as book:
         book.label([SPAN], "walk")
@@ -273,7 +273,7 @@ def test_a_table_is_held_by_one_process(tmp_path: Path) -> None:
         assert not path.exists()
 
 
-def test_a_place_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(InputError, match=r"labels\.csv' cannot be locked: .* choose another path"):
         LabelBook(tmp_path / "file" / "labels.csv").__enter__()
@@ -298,7 +298,7 @@ def test_a_label_that_is_no_name_is_refused_and_nothing_else(tmp_path: Path, lab
         assert book.label([SPAN], "walk").changed == 1
 
 
-def test_a_damaged_database_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_damaged_database_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "labels.sqlite").write_bytes(b"not a database" * 100)
     with pytest.raises(InputError, match=r"labels\.sqlite' cannot be read as labels .* move it away"):
         LabelBook(tmp_path / "labels.csv").__enter__()

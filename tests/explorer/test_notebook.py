@@ -102,7 +102,7 @@ def test_cell_that_is_run_again_takes_the_labels_over(
     again.close()
 
 
-def test_missing_source_and_missing_package_are_told_in_a_sentence(
+def test_missing_source_and_missing_package_are_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="there is nothing at"):

@@ -207,7 +207,7 @@ def test_every_tab_is_in_sight_at_every_width_and_nothing_scrolls_sideways(
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
 
 
-def test_members_of_a_group_are_shown_by_chance_and_labelled_one_by_one_or_together(
+def test_members_of_a_group_are_shown_in_random_order_and_labelled_one_by_one_or_together(
     browser: Any, launch: Callable[..., Explorer], tmp_path: Path
 ) -> None:
     explorer = launch(tmp_path / "labels.csv")

@@ -306,7 +306,7 @@ def test_an_answer_that_is_lost_is_asked_for_again_and_done_once(browser: Any, f
         page.problems.clear()  # the aborted requests
 
 
-def test_what_was_under_way_when_the_server_died_is_told(browser: Any, fresh: Explorer) -> None:
+def test_what_was_under_way_when_the_server_died_is_reported(browser: Any, fresh: Explorer) -> None:
     with visit(browser, fresh) as page:
         look_at(page, 12)
         page.fill(".panel input[name=label]", "in flight")
@@ -345,7 +345,7 @@ def test_600_keys_as_fast_as_they_come_label_what_they_were_meant_for(browser: A
         assert given(fresh) == wanted
 
 
-def test_random_acts_of_two_tabs_are_done_as_meant_or_told(browser: Any, fresh: Explorer) -> None:
+def test_random_acts_of_two_tabs_are_done_as_meant_or_refused(browser: Any, fresh: Explorer) -> None:
     """Every press is an act in the database with the row and the class it meant, in order; or its tab says
     that it is not.
     """

@@ -231,7 +231,7 @@ def test_ctrl_c_ends_it_cleanly_and_frees_the_labels(launch: Callable[..., Explo
     ("arguments", "text"),
     [(["nowhere"], "nothing at 'nowhere'"), ([".", "--encoder", "nobody"], "no encoder 'nobody'")],
 )
-def test_what_cannot_be_opened_is_said_in_one_sentence(
+def test_unreadable_files_are_reported_in_one_sentence(
     tmp_path: Path, arguments: list[str], text: str
 ) -> None:
     command = [

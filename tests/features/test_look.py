@@ -123,7 +123,7 @@ def test_every_change_of_a_file_is_seen(
     assert (table.recordings, table.labels.tolist()) == (fresh.recordings, fresh.labels.tolist())
 
 
-def test_what_the_state_of_the_files_does_not_tell_is_listed_every_time(
+def test_what_file_times_do_not_show_is_listed_every_time(
     encoder: PretrainedEncoder, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table_of(encoder, folder)

@@ -149,7 +149,7 @@ def test_a_store_that_cannot_be_made_ready_is_refused_with_a_command_that_works(
     np.testing.assert_allclose(halp.embed(encoder, Path(command[4]), progress=False), vectors, atol=1e-5)
 
 
-def test_repairs_of_a_store_that_the_encoder_does_not_do_are_said(
+def test_repairs_of_a_store_that_the_encoder_does_not_do_are_reported(
     encoder: PretrainedEncoder, folder: Path, tmp_path: Path
 ) -> None:
     halp.prepare(
@@ -192,7 +192,7 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("lost", ["joints", "frames", "both"])
-def test_what_a_detector_missed_is_filled_and_said(whole: list[np.ndarray], lost: str) -> None:
+def test_joints_that_a_detector_missed_are_filled_and_reported(whole: list[np.ndarray], lost: str) -> None:
     draw, damaged = np.random.default_rng(0), []
     for clip in whole:
         gone = np.zeros(clip.shape[:2], dtype=bool)
@@ -208,7 +208,7 @@ def test_what_a_detector_missed_is_filled_and_said(whole: list[np.ndarray], lost
     assert "interpolated" in table.warnings[-1]
 
 
-def test_the_share_that_was_filled_is_said_again_when_vectors_come_from_the_cache(
+def test_the_filled_share_is_reported_again_when_vectors_come_from_the_cache(
     encoder: PretrainedEncoder, recordings: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HALP_CACHE", str(tmp_path))

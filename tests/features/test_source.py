@@ -105,7 +105,7 @@ def test_rows_of_a_source_say_what_and_when(folder: Path) -> None:
     assert part.hash != source.hash
 
 
-def test_labels_of_a_table_do_not_make_vectors_anew(
+def test_labels_of_a_table_do_not_recompute_vectors(
     encoder: PretrainedEncoder, folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "labels.csv").write_text("name,label,subject\n0,x,3\n1,y,4\n")
@@ -242,7 +242,7 @@ def test_nothing_is_kept_where_the_cache_is_off(
 @pytest.mark.parametrize(
     "arguments", [["embed", "halp-base", "nowhere", "v.npz"], ["embed", "nobody", ".", "v.npz"]]
 )
-def test_a_missing_file_is_said_before_torch_is_loaded(arguments: list[str]) -> None:
+def test_a_missing_file_is_reported_before_torch_is_loaded(arguments: list[str]) -> None:
     import subprocess
     import sys
 

@@ -104,7 +104,7 @@ def test_results_of_a_sweep_fit_the_schema(out: Path) -> None:
         Result.load(path)
 
 
-def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
+def test_an_interrupted_sweep_resumes_and_ends_in_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     straight = reproduce("knn", out=tmp_path / "a", scale="tiny", progress=False)

@@ -41,7 +41,7 @@ def test_differences_are_paired_by_seed_and_a_failed_run_leaves_its_pair_out() -
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="kills a process the POSIX way")
-def test_a_killed_sweep_goes_on_and_ends_with_the_figures_of_one_that_was_not(
+def test_a_killed_sweep_resumes_and_ends_with_the_figures_of_one_that_was_not(
     store: Store, tmp_path: Path, tiny: tuple[str, ...]
 ) -> None:
     grid = [*tiny, "contrast.temperature=0.07,0.2"]

@@ -112,7 +112,7 @@ def test_angles_command_writes_a_column_per_angle(tmp_path: Path, capsys: pytest
     assert "Ranges of motion" in page.read_text()
 
 
-def test_two_dimensions_are_said_to_be_a_projection(
+def test_two_dimensions_are_labelled_as_a_projection(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flat = bending_legs()
@@ -124,7 +124,7 @@ def test_two_dimensions_are_said_to_be_a_projection(
     assert json.loads(streams.out)[0]["range"] == pytest.approx(90, abs=1e-3)
 
 
-def test_a_recording_that_does_not_tell_its_rate_is_refused(tmp_path: Path) -> None:
+def test_a_recording_that_does_not_state_its_rate_is_refused(tmp_path: Path) -> None:
     poses = bending_legs()
     write_interchange([Clip(poses.joints[:, None], "legs")], tmp_path / "legs.npz", topology=LEG)
     with pytest.raises(InputError, match="does not state its frames per second"):

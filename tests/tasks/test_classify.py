@@ -169,7 +169,7 @@ def test_a_model_of_a_single_class_is_refused_before_anything_is_computed(
         fit(package, alone, progress=False)
 
 
-def test_windows_unlike_those_of_the_fit_are_said(model: Path) -> None:
+def test_windows_unlike_those_of_the_fit_are_reported(model: Path) -> None:
     fitted = load_model(model)
     assert notes(fitted, fitted.cutting) == []
     assert (

@@ -127,7 +127,9 @@ def test_a_server_that_sends_something_else_than_it_declared_is_refused(
     assert not [path for path in tmp_path.iterdir() if "back" in path.name]
 
 
-def test_rights_names_and_absence_are_said_in_a_sentence(hub: Hub, package: Path, tmp_path: Path) -> None:
+def test_rights_names_and_absence_are_reported_in_one_sentence(
+    hub: Hub, package: Path, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="OWNER/NAME"):
         push(package, "small")
     with pytest.raises(InputError, match="me/nothing"):
@@ -141,7 +143,7 @@ def test_rights_names_and_absence_are_said_in_a_sentence(hub: Hub, package: Path
         push(tmp_path, "me/small")
 
 
-def test_a_hub_that_does_not_answer_is_said_in_a_sentence(hub: Hub, package: Path) -> None:
+def test_a_hub_that_does_not_answer_is_reported_in_one_sentence(hub: Hub, package: Path) -> None:
     hub.shutdown()
     hub.server_close()
     with pytest.raises(InputError, match="check the name, the network"):

@@ -163,7 +163,7 @@ def test_filters_are_exact_at_first_and_widened_afterwards(share: float, tmp_pat
     assert open_index(tmp_path, vectors).facts.probes == update_index(tmp_path, vectors).facts.probes
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_searched_all_the_same(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_and_searched_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     vectors = clustered(2000)
     with pytest.warns(UserWarning, match="cannot be kept"):

@@ -181,7 +181,7 @@ def test_commands_print_json_and_nothing_else(
         (["embed", "PACKAGE", "STORE", os.devnull + "/out.csv"], "cannot be written"),
     ],
 )
-def test_mistakes_are_said_in_one_sentence(
+def test_mistakes_are_reported_in_one_sentence(
     package: Path, store: Store, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     known = {"PACKAGE": str(package), "STORE": str(store.path), "CLIP": str(store.names[0])}

@@ -147,7 +147,7 @@ def test_joint_distances_equal_a_loop_and_know_what_is_missing() -> None:
                 assert np.isnan(found[row, v])
 
 
-def test_an_empty_room_is_nobody_and_the_clock_goes_on(
+def test_an_empty_room_is_nobody_and_the_clock_keeps_running(
     model: Model, few: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clip = np.array(few.clip(0))[:30]
@@ -256,7 +256,7 @@ def test_a_stride_longer_than_the_window_is_refused() -> None:
         timeline_cutting(None, WindowSettings(5.0, 9.0))
 
 
-def test_nobody_is_a_state_and_the_clock_goes_on(model: Model, few: Store) -> None:
+def test_nobody_is_a_state_and_the_clock_keeps_running(model: Model, few: Store) -> None:
     live = LiveRecognition(model, fps=30.0, window=1.0, stride=0.5, reject="none")
     frames = [*few.clip(0)[:30], *[None] * 60, *few.clip(0)[:30]]
     answers = [answer for frame in frames if (answer := live.push(frame)) is not None]

@@ -255,7 +255,7 @@ def test_people_before_the_camera_are_recognised_and_nothing_leaves_the_page(
         opened.close()
 
 
-def test_without_npm_the_folder_is_written_and_the_command_said(
+def test_without_npm_the_folder_is_written_and_the_command_named(
     model: Model,
     tmp_path: Path,
     weights: Path,

@@ -101,7 +101,7 @@ def test_checkpoint_comes_back_with_every_tensor_and_says_whose_it_is(tmp_path: 
     ]
 
 
-def test_identity_is_none_where_it_is_not_known(tmp_path: Path) -> None:
+def test_identity_is_none_if_unknown(tmp_path: Path) -> None:
     assert checkpoint.identity_of(tmp_path) == Identity(None, None, None)
     (tmp_path / "recipe.toml").write_text("epochs = 3\n")
     assert checkpoint.identity_of(tmp_path) == Identity()  # without run.json it is not a run

@@ -92,7 +92,7 @@ def test_three_modalities_come_out_and_go_back_unchanged(tmp_path: Path, prefix:
     assert torch.equal(entry["momentum_buffer"], buffers[0]["momentum_buffer"])
 
 
-def test_training_goes_on_from_the_authors_warm_up(
+def test_training_continues_from_the_authors_warm_up(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
     state = authors_state(queue=32)

@@ -75,7 +75,7 @@ def skips(run: Run, after: int = 0) -> int:
 
 @pytest.mark.usefixtures("restless")
 @pytest.mark.parametrize("steps", [3, 10])
-def test_run_that_a_signal_stops_goes_on_with_the_scale_it_had(
+def test_run_that_a_signal_stops_continues_with_the_scale_it_had(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     whole = train(tiny, store, tmp_path / "whole")
@@ -156,7 +156,7 @@ def test_fork_takes_over_the_scale_of_the_warm_up(
         assert ours[name] == theirs[name], name
 
 
-def test_checkpoint_without_a_scaler_goes_on_with_a_fresh_one(
+def test_checkpoint_without_a_scaler_continues_with_a_fresh_one(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
     run = train(tiny, store, tmp_path / "run", until=1)
@@ -200,7 +200,7 @@ def test_gradient_norm_is_that_of_the_gradient_without_the_scale(
 
 
 @pytest.mark.usefixtures("restless")
-def test_step_that_overflows_is_skipped_and_training_goes_on(
+def test_step_that_overflows_is_skipped_and_training_continues(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
     run = train((*tiny, "saving.checkpoint_steps=1", "saving.keep=99"), store, tmp_path / "run")

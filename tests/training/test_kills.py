@@ -169,7 +169,7 @@ def test_full_disk_keeps_the_last_good_state_in_clear_words(
     assert final_files(whole.path) == final_files(run.path)
 
 
-def test_no_space_left_is_said_and_nothing_half_written_stays(
+def test_no_space_left_is_reported_and_nothing_half_written_stays(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", until=1, progress=False)

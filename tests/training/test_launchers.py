@@ -218,7 +218,7 @@ def test_lost_process_is_started_again_and_the_job_resumes_by_itself(
     same_up_to_the_order_of_sums(job.run, tmp_path / "one")
 
 
-def test_job_that_loses_a_machine_goes_on_with_the_remaining_one(
+def test_job_that_loses_a_machine_continues_with_the_remaining_one(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
     settings = (*tiny, "saving.checkpoint_steps=2")

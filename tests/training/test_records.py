@@ -22,7 +22,7 @@ from halp.training.records import RunRecords, replay_step
 from halp.training.run import build_method
 
 
-def test_metrics_tell_gradient_norm_and_timing_tells_throughput_and_memory(
+def test_metrics_hold_gradient_norm_and_timing_holds_throughput_and_memory(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
     run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", progress=False)

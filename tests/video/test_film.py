@@ -175,7 +175,9 @@ def test_every_person_is_a_clip_in_either_form(film: Path) -> None:
         ("longest", ["film#1"]),
     ],
 )
-def test_one_of_several_people_is_chosen_and_all_are_told(film: Path, person: str, names: list[str]) -> None:
+def test_one_of_several_people_is_chosen_and_all_are_reported(
+    film: Path, person: str, names: list[str]
+) -> None:
     source = open_source(film, person=person, window=0.3)
     with pytest.warns(
         UserWarning, match="2 people are seen: person 1 from 0.0 to 0.9 s .*, person 2 from 0.0 to 0.8 s"

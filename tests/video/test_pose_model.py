@@ -78,7 +78,7 @@ def test_old_fields_stay_and_the_new_buffer_is_found_by_its_entry(described: boo
     assert entries == {b"TFLITE_METADATA": 2, **({b"min_runtime_version": 1} if described else {})}
 
 
-def test_metadata_tells_mean_and_deviation() -> None:
+def test_metadata_states_mean_and_deviation() -> None:
     data = image_metadata(127.5, 2.0)
     assert data[4:8] == b"M001"
     assert struct.pack("<If", 1, 127.5) in data

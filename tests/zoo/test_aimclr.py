@@ -158,7 +158,7 @@ def test_a_batch_in_parts_has_the_gradients_of_every_part() -> None:
 
 
 @pytest.mark.heavy
-def test_halp_pulls_the_queries_that_it_is_told_to() -> None:
+def test_halp_pulls_the_queries_that_the_settings_name() -> None:
     losses = {}
     for queries in (("query",), ("extreme",), ("extreme-dropped",), ("query", "extreme", "extreme-dropped")):
         chosen = HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16, queries=queries)

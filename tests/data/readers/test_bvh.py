@@ -136,7 +136,7 @@ def test_unusual_but_valid_numbers_are_read_all_the_same(tmp_path: Path) -> None
     np.testing.assert_allclose(open_bvh(tmp_path / "b.bvh").positions(range(4))[0], plain, atol=1e-4)
 
 
-def test_a_frame_rate_cannot_be_changed_where_the_file_does_not_tell_it(
+def test_a_frame_rate_cannot_be_changed_if_the_file_does_not_state_it(
     motion: np.ndarray, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "a.bvh", motion, time="0")

@@ -63,7 +63,7 @@ def test_half_arrays_are_refused_at_every_length(tmp_path: Path) -> None:
                 load(tmp_path / f"cut{name}")
 
 
-def test_texts_that_are_none_are_named(tmp_path: Path) -> None:
+def test_unreadable_texts_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"\xff")
     with pytest.raises(InputError, match="byte 0"):

@@ -192,7 +192,7 @@ def test_segments_without_frames_are_dropped_and_expected(tmp_path: Path) -> Non
     assert push == Dropped("s01_e01_push", "the recording has no frame from 90 to 99")
 
 
-def test_repeated_frame_numbers_are_left_out_and_told(tmp_path: Path) -> None:
+def test_repeated_frame_numbers_are_left_out_and_reported(tmp_path: Path) -> None:
     path = write_utkinect(tmp_path)
     path.write_text(path.read_text() + path.read_text())
     clip = read_all("utkinect", tmp_path)[0]

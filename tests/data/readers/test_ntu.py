@@ -51,7 +51,7 @@ def read(path: Path) -> Clip | Dropped:
     return outcome
 
 
-def test_the_name_tells_class_subject_camera_setup_and_repetition(tmp_path: Path) -> None:
+def test_the_name_states_class_subject_camera_setup_and_repetition(tmp_path: Path) -> None:
     clip = read(write_skeleton(tmp_path))
     assert isinstance(clip, Clip)
     assert (clip.name, clip.label, clip.subject, clip.camera) == (NAME, 12, 3, 2)

@@ -210,7 +210,7 @@ def test_openpose_without_anybody_says_so(tmp_path: Path) -> None:
         get_reader("openpose").info(tmp_path)
 
 
-def test_more_persons_than_asked_for_are_left_out_and_told(tmp_path: Path) -> None:
+def test_more_persons_than_asked_for_are_left_out_and_reported(tmp_path: Path) -> None:
     write_openpose(tmp_path, frames=3, people=4)
     (clip,) = read_all("openpose", tmp_path)
     assert clip.repairs == ("2 of 4 tracked persons left out",)
@@ -341,7 +341,7 @@ def test_a_folder_for_each_run_of_frames_is_not_a_class(tmp_path: Path) -> None:
     assert [clip.label for clip in clips] == [-1, -1]
 
 
-def test_following_is_bounded_in_a_crowd_and_starts_anew_far_away() -> None:
+def test_following_is_bounded_in_a_crowd_and_restarts_far_away() -> None:
     here = body(1, 17, 2)[0]
     frames, notes = follow([[Detection(here)], [Detection(here + 100)]], 2, 17, 2)
     assert frames.any(axis=(2, 3)).tolist() == [[True, False], [False, True]]
