@@ -193,7 +193,7 @@ def angles(
         more = f", and {len(fast) - 1} more angles do" if len(fast) > 1 else ""
         warnings.warn(
             f"{fast[0]['angle']} of '{fast[0]['recording']}' changes faster than {FASTEST:,.0f} °/s in"
-            f" {fast[0]['outliers']} frames{more}: probably tracking errors",
+            f" {fast[0]['outliers']} frame{'s' * (fast[0]['outliers'] > 1)}{more}: probably tracking errors",
             stacklevel=2,
         )
     return answer
