@@ -103,10 +103,10 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
     return content
 
 
-def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of an `.npz` file; nothing is unpickled, and nothing is read beyond the limit."""
+def load_npz(path: Path, *wanted: str) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of an `.npz` file, or those of these names; nothing is unpickled or read beyond the limit."""
     with _opened(path) as archive:
-        return {name: _array(path, name, data) for name, data in _members(path, archive).items()}
+        return {name: _array(path, name, data) for name, data in _members(path, archive, *wanted).items()}
 
 
 def load_pickled_member(path: Path, name: str) -> Any:

@@ -2,8 +2,7 @@
 
 Human3.6M (`data_3d_h36m.npz`, `data_2d_h36m_*.npz`) is a pickled dictionary {subject: {action: positions}};
 it is read by the loader that knows plain data only. From the `poses`, `trans`, `betas` of AMASS joints follow
-only by way of the SMPL body model, whose licence does not let it be shipped; a file without stored joints is
-refused with the way to get them.
+only by way of the SMPL body model, whose licence does not let it be shipped: the user names a file of it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import numpy as np
 from halp.data.clip import Clip, Dropped
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.archives import load_npz, load_pickled_member, member_names
+from halp.data.readers.body_model import model_joints
 from halp.data.readers.shared import Z_UP, PoseFileReader, Poses, clip_or_dropped, turned
 from halp.data.source_files import find_files, first_file, remembered
 from halp.data.splits import Split
@@ -143,9 +143,15 @@ _JOINTS = ("joints", "Jtr", "jtr", "joints3d", "joints_3d", "j3d")
 _RATES = ("mocap_framerate", "mocap_frame_rate", "fps")
 
 
+@dataclass
 class AmassReader(PoseFileReader):
-    """The first 22 joints of SMPL, metres, turned from z up to y up. The frame rate is the file's."""
+    """The first 22 joints of SMPL, metres, turned from z up to y up. The frame rate is the file's.
 
+    Joints are those stored in the file, otherwise those of `body_model`, an `.npz` file of SMPL, SMPL-H or
+    SMPL-X.
+    """
+
+    body_model: str = ""
     suffixes: ClassVar[tuple[str, ...]] = (".npz",)
     steps: ClassVar[tuple[str, ...]] = ("drop-empty", "interpolate-gaps", "centre")
 
@@ -161,14 +167,11 @@ class AmassReader(PoseFileReader):
     def load(self, path: Path) -> Poses:
         arrays = load_npz(path)
         name = next((name for name in _JOINTS if name in arrays), None)
-        if name is None:
+        if name is None and not self.body_model:
             fault = "it stores parameters of a body model (poses, trans, betas) and no joints"
-            remedy = (
-                "compute joints with the SMPL body model (package smplx) and save them as array 'joints' "
-                "(frames, 22 or more, 3) in the same file"
-            )
+            remedy = "give your .npz file of SMPL, SMPL-H or SMPL-X with --option body_model=FILE"
             raise problem(path, "", fault, remedy)
-        joints = arrays[name]
+        joints = arrays[name] if name else model_joints(Path(self.body_model), arrays, path)
         if joints.ndim != 3 or joints.shape[1] < len(SMPL) or joints.shape[2] != 3 or not len(joints):
             raise problem(
                 path, f"array '{name}'", f"its shape is {joints.shape}", "expected (frames, 22 or more, 3)"
@@ -186,4 +189,8 @@ class AmassReader(PoseFileReader):
         )
 
 
-register_reader(AmassReader("amass", "AMASS .npz files with stored joints (arrays 'joints' or 'Jtr')"))
+register_reader(
+    AmassReader(
+        "amass", "AMASS .npz files: stored joints ('joints', 'Jtr'), or parameters with body_model=FILE"
+    )
+)
