@@ -5,7 +5,10 @@ The public names below are loaded when they are first used, so that `halp --help
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halp._version import __version__
@@ -66,65 +69,6 @@ if TYPE_CHECKING:
     from halp.tasks.stats import stats
     from halp.tasks.watch import live
     from halp.training import convert, list_recipes, load_recipe, open_run, pretrain
-
-_HOMES = {
-    "halp.data.store": ("Store", "open_store"),
-    "halp.data.store_writer": ("StoreWriter",),
-    "halp.core.packages": ("list_encoders",),
-    "halp.encoders": ("build_encoder", "list_architectures"),
-    "halp.core.errors": ("Diverged", "InputError", "Interrupted", "LostProcess"),
-    "halp.data.clip": ("Clip",),
-    "halp.data.ingest.prepare": ("prepare",),
-    "halp.data.inspect": ("inspect",),
-    "halp.data.merge": ("merge",),
-    "halp.data.new_splits": ("split",),
-    "halp.data.readers": ("list_formats",),
-    "halp.data.reading": ("Reading",),
-    "halp.data.spans": ("Event", "Events"),
-    "halp.tasks.people": ("people",),
-    "halp.tasks.same_people": ("same_people",),
-    "halp.encoders.pretrained": ("PretrainedEncoder",),
-    "halp.evaluation": ("Result", "evaluate", "list_protocols"),
-    "halp.explorer.notebook": ("explore",),
-    "halp.features.embed": ("embed", "embed_table"),
-    "halp.features.encode": ("prepare_for",),
-    "halp.features.loading": ("load_encoder",),
-    "halp.features.opening": ("open_source",),
-    "halp.features.source": ("Source",),
-    "halp.features.table": ("FeatureTable",),
-    "halp.reproduce.sweep": ("sweep",),
-    "halp.reproduce.verify": ("verify",),
-    "halp.serve.server": ("serve",),
-    "halp.skeleton": ("get_topology",),
-    "halp.hallucinate": ("HallucinatedPositives", "halp_loss"),
-    "halp.training": ("convert", "list_recipes", "load_recipe", "open_run", "pretrain"),
-    "halp.reports.run_report": ("report",),
-    "halp.reproduce.reproduce_table": ("reproduce",),
-    "halp.tasks.agreement": ("agreement",),
-    "halp.tasks.angles": ("angles",),
-    "halp.tasks.cluster": ("cluster",),
-    "halp.tasks.compare": ("compare",),
-    "halp.tasks.estimators": ("FewLabelClassifier", "SkeletonEncoder"),
-    "halp.tasks.export": ("export", "pull", "push"),
-    "halp.tasks.find_motifs": ("motifs",),
-    "halp.tasks.finetune": ("finetune",),
-    "halp.tasks.measure_deviation": ("deviation",),
-    "halp.tasks.model_folder": ("Model", "load_model", "save_model"),
-    "halp.tasks.pose_files": ("poses",),
-    "halp.tasks.read_events": ("events",),
-    "halp.tasks.curves": ("curves",),
-    "halp.tasks.gait": ("gait",),
-    "halp.tasks.repetitions": ("repetitions",),
-    "halp.tasks.search": ("search",),
-    "halp.tasks.stats": ("stats",),
-    "halp.tasks.watch": ("live",),
-    "halp.tasks.segment": ("segment",),
-    "halp.tasks.live": ("LiveRecognition",),
-}
-_HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}
-_HOME["join"] = ("halp.cli.job_array", "join_parts")
-# the words of the command line: halp classify fit, halp classify predict
-_HOME |= {f"classify_{name}": ("halp.tasks.classify", name) for name in ("fit", "predict")}
 
 __all__ = [
     "Clip",
@@ -205,10 +149,19 @@ __all__ = [
 ]
 
 
+@functools.cache
+def _homes() -> dict[str, tuple[str, str]]:
+    """Module and name there of every public name, as the imports for type checkers state them."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    lines = [line for line in typed.body if isinstance(line, ast.ImportFrom)]
+    return {one.asname or one.name: (str(line.module), one.name) for line in lines for one in line.names}
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'halp' has no attribute '{name}'")
-    home, original = _HOME[name]
+    home, original = _homes()[name]
     return getattr(importlib.import_module(home), original)
 
 
