@@ -53,7 +53,7 @@ def two_formats(folder: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "AMASS npz without joints": (
         lambda folder: write_amass(folder, joints=False),
-        "compute joints with the SMPL body model",
+        "give your .npz file of SMPL",
     ),
     "Videos without `halp-motion[video]` or its weights": (
         lambda folder: (folder / "a.mp4").write_bytes(b"x"),
@@ -105,6 +105,7 @@ def test_a_source_that_is_said_to_be_refused_is_refused(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HALP_CACHE", str(tmp_path.parent / "no-weights"))
+    monkeypatch.delenv("HALP_POSE_MODEL", raising=False)
     write, message = REFUSED[line]
     write(tmp_path)
     assert lines()[line][1].startswith("refuses")
