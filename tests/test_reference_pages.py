@@ -23,6 +23,8 @@ def test_every_command_stands_on_one_page_with_its_arguments() -> None:
     assert "| `--window` | float |" in pages["commands-use"]
     assert "| `--in` | Path |" in pages["commands-use"]
     assert "| `--k, -k` | int | `10` |" in pages["commands-use"]
+    rows = re.findall(r"^\| `.*$", text, flags=re.M)
+    assert not [row for row in rows if "Suppress" in row or row.endswith("|  |")]  # hidden, or undescribed
 
 
 def test_every_public_name_stands_on_one_page() -> None:

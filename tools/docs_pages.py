@@ -52,6 +52,8 @@ def commands() -> dict[str, str]:
 
 def _command(function: Any) -> list[str]:
     """The docstring of a command as Markdown: text, examples as code, arguments as a table."""
+    from halp.cli.options import From
+
     text, _, arguments = (inspect.getdoc(function) or "").partition("Args:")
     text, _, examples = re.sub(r"Examples?:\s*", "\0", text, count=1).partition("\0")
     lines = [_escaped(text.strip())]
@@ -62,12 +64,16 @@ def _command(function: Any) -> list[str]:
     rows = []
     for name, described in re.findall(r"^\s+(\w+): (.*(?:\n\s{8,}.*)*)", arguments, flags=re.M):
         parameter = parameters[name]
+        if parameter.annotation == "From":  # a name of a type, which a postponed annotation leaves as it is
+            parameter = parameter.replace(annotation=From)
         positional = parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         shown = name.upper() if positional else _options(name, parameter)
         kind, default = _kind(parameter.annotation), _default(parameter.default)
         rows.append(f"| `{shown}` | {kind} | {default} | {_escaped(' '.join(described.split()))} |")
     for parameter in parameters.values():
         for field in getattr(parameter.default, "__dataclass_fields__", {}).values():
+            if "Suppress[" in str(field.type):  # of the library, not of this command
+                continue
             doc = _attribute_docs(type(parameter.default)).get(field.name, "")
             default = _default(getattr(parameter.default, field.name))
             option = f"--{field.name.replace('_', '-')}"
@@ -95,6 +101,8 @@ def _kind(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"^(?:typing\.)?Annotated\[(.*?), .*\]$", r"\1", text, flags=re.S)
     text = re.sub(r"\b(?:typing|pathlib|collections\.abc|halp\.[\w.]+)\.", "", text)
+    text = re.sub(r"^Positional\[(.*)\]$", r"\1", text.replace("Assignments", "key=value …"))
+    text = re.sub(r"^tuple\[(\w+), \.\.\.\]", r"\1 …", text)
     return _escaped(text.replace(" | None", "").replace("None | ", ""))
 
 
@@ -103,8 +111,8 @@ def _default(value: Any) -> str:
 
 
 def _attribute_docs(options: type) -> dict[str, str]:
-    """The text below each field of a class of options."""
-    source = inspect.getsource(options)
+    """The text below each field of a class of options and of those it is built on."""
+    source = "\n".join(inspect.getsource(each) for each in reversed(options.__mro__[:-1]))
     return {
         name: " ".join(text.split())
         for name, text in re.findall(r'^\s+(\w+): [^\n]*\n\s+"""(.*?)"""', source, flags=re.M | re.S)
