@@ -5,7 +5,8 @@ FOLDER holds C3D files of marker-based gait analysis with events (`Foot Strike`,
 the samples of c3d.org and of Plug-in Gait that the repository `Biomechanical-ToolKit/BTKData` collects. The
 method reads the markers only. Every event of a file is compared with the nearest of the same kind and side
 that was found; files that hold the same events as another one count once. For stride times, both ends are
-events. Written to `results/gait.json`. `--clips FOLDER` counts strides in clips without events.
+events. Written to `results/gait.json`. `--clips FOLDER` counts strides in
+clips without events and adds the counts to that file.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.ndimage import gaussian_filter1d
+from scipy.signal import find_peaks
 
 from benchmarks.harness import RESULTS
 from halp.core.errors import InputError
 from halp.data.readers.markers import Parameters, _parameters
 from halp.evaluation.results import versions
 from halp.skeleton import topology_for
+from halp.tasks.body_frame import body_frame
 from halp.tasks.foot_contacts import SIDES
 from halp.tasks.gait import Gait, find_gait
-from halp.tasks.pose_tracks import PoseTrack, read_poses
+from halp.tasks.pose_tracks import PoseTrack, filled, read_poses
 
 Times = dict[tuple[str, str], np.ndarray]
 KINDS = {"foot strike": "contacts", "foot off": "toe_offs"}
@@ -79,10 +83,37 @@ def spread(values: list[float]) -> dict[str, Any]:
     }
 
 
-def count_clips(folder: Path) -> None:
-    """Clips of walking and of other actions that have strides, in four Kinect sets (`NAME.npz`); frame rates
-    of three are not stated and assumed.
+def ankle_contacts(poses: PoseTrack) -> np.ndarray:
+    """Seconds at which the ankles are furthest apart along the ground, which is near a contact of either foot;
+    hips, heels and the direction of walking play no part.
     """
+    joints = filled(poses.joints)
+    apart = np.subtract(*(joints[:, poses.topology.index(f"ankle_{side}")] for side in SIDES))
+    up = int(np.abs(body_frame(poses).up[0]).argmax())
+    way = gaussian_filter1d(np.linalg.norm(np.delete(apart, up, axis=1), axis=1), 0.05 * poses.fps)
+    found = find_peaks(way, prominence=0.3 * np.subtract(*np.percentile(way, [95, 5])))[0]
+    return poses.times[found]
+
+
+def against_ankles(found: Gait) -> tuple[int, int, list[float]]:
+    """Contacts found, maxima of the ankle distance, and seconds from each stride's time to theirs."""
+    truth, own = ankle_contacts(found.poses), np.concatenate([found.contacts[side] for side in SIDES])
+    off = []
+    for stride in found.strides:
+        near = [
+            float(truth[np.abs(truth - t).argmin()]) if len(truth) else np.inf
+            for t in (stride.start, stride.stop)
+        ]
+        if max(abs(near[0] - stride.start), abs(near[1] - stride.stop)) <= FAR:
+            off.append(stride.stride_time - (near[1] - near[0]))
+    return len(own), len(truth), off
+
+
+def count_clips(folder: Path) -> dict[str, Any]:
+    """Clips of every action that have strides, in four Kinect sets (`NAME.npz`), and in those of walking the
+    contacts beside maxima of the ankle distance; frame rates of three sets are not stated and assumed.
+    """
+    result: dict[str, Any] = {}
     for name, fps, every in (
         ("utkinect", 15.0, 1),
         ("utd-mhad", 30.0, 4),
@@ -92,22 +123,37 @@ def count_clips(folder: Path) -> None:
         data = np.load(folder / f"{name}.npz")
         topology = topology_for([str(joint) for joint in data["joint_names"]], 3)
         clips = np.split(data["joints"][:, 0].astype(float), data["offsets"][1:-1])
-        found: dict[bool, list[bool]] = {True: [], False: []}
+        walks: list[tuple[int, int, list[float]]] = []
+        counts: dict[str, list[int]] = {}  # by action: clips, and those with strides
         for clip, label in list(zip(clips, data["labels"]))[::every]:
             action = str(data["class_names"][label])
-            if len(clip) < 8 or action in ("carry", "jog", "jogging"):
+            if len(clip) < 8 or action in ("jog", "jogging"):
                 continue
             clip[(clip == 0).all(axis=2)] = np.nan
-            poses = PoseTrack(name, 0, clip, topology, fps)
-            found[action.startswith("walk")].append(bool(find_gait(poses).strides))
-        print(name, *(f"{'walking' if w else 'other'}: {sum(has)} of {len(has)}" for w, has in found.items()))
+            found = find_gait(PoseTrack(name, 0, clip, topology, fps))
+            row = counts.setdefault(action, [0, 0])
+            row[0] += 1
+            row[1] += bool(found.strides)
+            if found.strides and action.startswith("walk"):
+                walks.append(against_ankles(found))
+        result[name] = {"clips and those with strides": counts}
+        if walks:
+            away = np.array([own - truth for own, truth, _ in walks])
+            times = [value for *_, values in walks for value in values]
+            result[name] |= {
+                "contacts less maxima": round(float(away.mean()), 2),
+                "within one contact": round(float((np.abs(away) <= 1).mean()), 3),
+                "stride_time": spread(times),
+            }
+        print(name, result[name])
+    return result
 
 
 def main() -> None:
     """Compare and print a row per file."""
     warnings.simplefilter("ignore")
     if sys.argv[1] == "--clips":
-        return count_clips(Path(sys.argv[2]))
+        return _write({"clips": count_clips(Path(sys.argv[2]))})
     folder, results, known = Path(sys.argv[1]), {}, set()
     for path in sorted(folder.rglob("*.[cC]3[dD]")):
         try:
@@ -135,8 +181,15 @@ def main() -> None:
     }
     whole["missed"] = sum(row["missed"] for row in results.values())
     print(whole)
-    out = {"sides": SIDES, "all": whole, "files": results, "versions": versions()}
-    (RESULTS / "gait.json").write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")
+    _write({"sides": SIDES, "all": whole, "files": results})
+
+
+def _write(measured: dict[str, Any]) -> None:
+    path = RESULTS / "gait.json"
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    path.write_text(
+        json.dumps({**kept, **measured, "versions": versions()}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

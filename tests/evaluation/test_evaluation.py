@@ -112,6 +112,19 @@ def test_exact_solver_with_more_columns_than_clips_equals_scikit_learn() -> None
     np.testing.assert_allclose(probabilities, reference.predict_proba((test - mean) / scale), atol=5e-3)
 
 
+@pytest.mark.parametrize("penalty", [1.0, 0.01])
+def test_exact_solver_ends_where_the_gradient_vanishes(penalty: float) -> None:
+    train, labels = blobs(0, each=20, width=3000)
+    train = np.cumsum(train, axis=1)  # neighbouring columns are alike, as those of raw coordinates are
+    settings = LinearSettings(solver="exact", penalty=penalty)
+    layer = fit_linear([train], labels, settings, generator(0, "t"), progress=False).layer
+    rows = torch.from_numpy((train - train.mean(0)) / train.std(0, ddof=1)).double()
+    weight, bias = (value.detach().double().requires_grad_() for value in (layer.weight, layer.bias))
+    loss = torch.nn.functional.cross_entropy(rows @ weight.T + bias, torch.from_numpy(labels))
+    (loss + penalty / 2 * weight.square().sum()).backward()
+    assert weight.grad.norm() < 1e-4
+
+
 def test_sgd_agrees_with_the_exact_solver_within_noise() -> None:
     (train, labels), (test, truth) = blobs(0), blobs(1)
     accuracy = {}
