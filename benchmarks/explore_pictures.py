@@ -199,8 +199,8 @@ def main() -> None:
             ("movements", (), movements),
             ("sessions", ("--window", "2", "--stride", "0.5"), sessions),
         ):
-            (folder / f"{source}.csv").unlink(missing_ok=True)
-            (folder / f"{source}.csv.journal").unlink(missing_ok=True)
+            for kept in ("csv", "sqlite"):
+                (folder / f"{source}.{kept}").unlink(missing_ok=True)
             process, address = start(folder / source, "--labels", str(folder / f"{source}.csv"), *more)
             try:
                 act(browser, address, folder / source)

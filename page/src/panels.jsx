@@ -455,7 +455,7 @@ function Nearest({ row }) {
   const [hits, setHits] = useState(null);
   useEffect(() => {
     setHits(null);
-    api.ask("search", { rows: [row], k: 12 }).then((answer) => setHits(answer.hits), () => setHits([]));
+    api.ask("search", { rows: [row], k: 12, ...s.filter() }).then((answer) => setHits(answer.hits), () => setHits([]));
   }, [row]);
   if (!hits) return <p class="soft" role="status">searching …</p>;
   return <div class="grid">{hits.map((hit) => <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(2)} onPick={s.compareWith} />)}</div>;

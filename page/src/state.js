@@ -394,7 +394,7 @@ const inForce = computed(() => [...filters.value, ...(hidden.value.size && colum
 const valuesOf = (one) => (one.name === "label" && labelValues.value) || one.values;
 export const filtering = computed(() => inForce.value.length > 0);
 export const passes = (row, apart) => inForce.value.every((one) => one.name === apart || !one.hidden.has(valuesOf(one)[row]));
-const filter = () => ({ filters: inForce.value.map((one) => ({ column: one.name, hidden: [...one.hidden] })) });
+export const filter = () => ({ filters: inForce.value.map((one) => ({ column: one.name, hidden: [...one.hidden] })) });
 export const passing = () => Array.from({ length: facts.value.rows }, (_, row) => row).filter(passes);
 
 // -- the map -----------------------------------------------------------------------------------------------------------

@@ -124,6 +124,12 @@ def test_names_filters_and_columns_in_the_page(browser: Any, named: Explorer) ->
             == 1
         )
         assert page.input_value("#find") == ""  # cleared by the choice; f went to the page
+        page.click("#tab-compare")
+        until(
+            page,
+            "() => { const names = [...document.querySelectorAll('.panel .mini-name')].map((one) => one.title);"
+            " return names.length > 1 && names.every((name) => name.includes('_old_')); }",
+        )
         page.select_option("header select", "name, part 2")  # the filter stays when the colours change
         page.wait_for_selector(".legend p:has-text('only style: old')")
         page.locator(".legend li button:has-text('bow')").click()

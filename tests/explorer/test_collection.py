@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import shlex
 import subprocess
 import sys
@@ -127,21 +126,6 @@ def test_groups_are_as_they_were_left_at_the_next_start_and_every_act_can_be_und
             Api(again).groups({"action": "undo"})
             assert shown_groups(again) == expected
         assert Api(again).groups({"action": "undo"})["group"]["undo"] is None
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"of": 3}', '{"of": "other", "acts": [{"action": "count", "count": 3}]}', None]
-)
-def test_groups_of_the_version_before_are_taken_over_once(session: Session, text: str | None) -> None:
-    folder = session.collection.table.folder
-    of = session.collection.source.hash if folder is None else folder.name
-    acts = [{"action": "count", "count": 3}, {"action": "name", "groups": [1], "name": "walking"}]
-    path = session.labels.path.with_name(session.labels.path.name + ".groups")
-    path.write_text(json.dumps({"of": of, "acts": acts}) if text is None else text)
-    session.groups.open(session.collection)
-    names = session.groups.now.names
-    assert names[:3] == ("group 1", "walking", "group 3") if text is None else "walking" not in names
-    assert path.exists() == (text is not None)
 
 
 def test_table_by_recording_says_what_most_of_each_is(session: Session) -> None:

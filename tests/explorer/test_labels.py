@@ -267,7 +267,7 @@ def test_names_that_look_like_formulas_survive_every_table(tmp_path: Path) -> No
 
 def test_a_table_is_held_by_one_process(tmp_path: Path) -> None:
     path = tmp_path / "labels.csv"
-    with LabelBook(path), pytest.raises(InputError, match="the label file"):
+    with LabelBook(path), pytest.raises(InputError, match="is in use by process"):
         LabelBook(path).__enter__()
     with LabelBook(path):
         assert not path.exists()

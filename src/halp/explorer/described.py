@@ -154,38 +154,26 @@ def describe_model(session: Session) -> dict[str, Any] | None:
 
 def result_table(session: Session) -> str:
     """A table of all rows for a spreadsheet."""
-    collection, out = session.collection, io.StringIO()
+    collection, model, now = session.collection, session.model, session.groups.now
     column = session.label_column()
     values, names = column.values, column.names
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(["recording", "start", "stop", "label", "group", "best", "probability", "rejected"])
-    model, now = session.model, session.groups.now
+    lines: list[list[Any]] = []
     for row in range(len(collection)):
         name, start, stop = collection.span(row)
         label = names[values[row]] if values[row] >= 0 else ""
         group = now.names[now.clusters.group[row]] if now is not None else ""
-        cells: list[Any] = [
-            spreadsheet_cell(name),
-            round(start, 3),
-            round(stop, 3),
-            spreadsheet_cell(label),
-            spreadsheet_cell(group),
-        ]
+        cells: list[Any] = [name, round(start, 3), round(stop, 3), label, group]
         if model is not None:
-            best = model.classifier.classes[int(model.prediction.best[row])]
-            cells += [spreadsheet_cell(best), round(float(model.prediction.probability[row]), 4)]
-            cells.append(bool(model.prediction.rejected[row]))
-        table.writerow(cells)
-    return out.getvalue()
+            found = model.prediction
+            best, probability = model.classifier.classes[int(found.best[row])], float(found.probability[row])
+            cells += [best, round(probability, 4), bool(found.rejected[row])]
+        lines.append(cells)
+    return _spreadsheet("recording start stop label group best probability rejected".split(), lines)
 
 
 def recording_table(session: Session) -> str:
     """One line per recording: its most frequent label and class, and the share of rows with the class."""
-    collection, model, out = session.collection, session.model, io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(
-        ["recording", "start", "stop", "label", "label share", "best", "best share", "probability"]
-    )
+    collection, model, lines = session.collection, session.model, []
     column = session.label_column()
     values, names = column.values, column.names
     order = np.argsort(collection.recording, kind="stable")
@@ -195,20 +183,21 @@ def recording_table(session: Session) -> str:
         label = [names[counts.argmax()], round(counts.max() / len(rows), 4)] if counts.any() else ["", 0]
         start, stop = collection.table.starts[rows].min(), collection.table.stops[rows].max()
         name = collection.recordings[collection.recording[rows[0]]]
-        cells = [
-            spreadsheet_cell(name),
-            round(float(start), 3),
-            round(float(stop), 3),
-            spreadsheet_cell(label[0]),
-            label[1],
-        ]
+        cells: list[Any] = [name, round(float(start), 3), round(float(stop), 3), *label]
         if model is not None:
             mean = model.prediction.probabilities[rows].mean(0)
-            share = (model.prediction.best[rows] == mean.argmax()).mean()
-            cells += [
-                spreadsheet_cell(model.classifier.classes[mean.argmax()]),
-                round(float(share), 4),
-                round(float(mean.max()), 4),
-            ]
-        table.writerow(cells)
+            share = float((model.prediction.best[rows] == mean.argmax()).mean())
+            cells += [model.classifier.classes[mean.argmax()], round(share, 4), round(float(mean.max()), 4)]
+        lines.append(cells)
+    columns = ["recording", "start", "stop", "label", "label share", "best", "best share", "probability"]
+    return _spreadsheet(columns, lines)
+
+
+def _spreadsheet(columns: list[str], lines: list[list[Any]]) -> str:
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(columns)
+    table.writerows(
+        [spreadsheet_cell(cell) if isinstance(cell, str) else cell for cell in line] for line in lines
+    )
     return out.getvalue()

@@ -273,10 +273,6 @@ class Session:
             self._label_rows = LabelColumn(labels, label_rows(self.collection, events, names), names)
         return self._label_rows
 
-    def fit_now(self) -> None:
-        """Fit and assess the model of the current labels."""
-        self._refit()
-
     def _refit_forever(self) -> None:
         self._fitted = -1
         while not self._stopped:
@@ -287,7 +283,7 @@ class Session:
             time.sleep(PAUSE)
             self._fitted = self.labels.revision
             try:
-                self._refit()
+                self.fit_now()
             except InputError as error:
                 console.print(f"the model was not fitted: {error}", highlight=False, markup=False)
             except Exception:  # the next label may do better
@@ -297,7 +293,8 @@ class Session:
     def _has_work(self) -> bool:
         return self._stopped or ("pca" in self.progress.ready and self.labels.revision != self._fitted)
 
-    def _refit(self) -> None:
+    def fit_now(self) -> None:
+        """Fit and assess the model of the current labels."""
         from halp.explorer.fewlabel import assess_labels, fit_labels
 
         import_sklearn()
