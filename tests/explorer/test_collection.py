@@ -17,6 +17,7 @@ import pytest
 from reader_samples import body, write_utdmhad
 
 from halp.cli import main
+from halp.core.errors import InputError
 from halp.core.progress import Bar, watchers
 from halp.data.clip import Clip
 from halp.data.ingest.pipeline import Outcome, Pipeline
@@ -29,6 +30,7 @@ from halp.explorer.collection import Collection
 from halp.explorer.fewlabel import candidates
 from halp.explorer.layout import load_or_compute
 from halp.explorer.session import Session, Settings
+from halp.features.look import ListedWhenRead
 from halp.tasks.model_folder import load_model
 
 
@@ -128,6 +130,20 @@ def test_groups_are_as_they_were_left_at_the_next_start_and_every_act_can_be_und
         assert Api(again).groups({"action": "undo"})["group"]["undo"] is None
 
 
+def test_settings_that_cannot_be_kept_change_nothing(session: Session) -> None:
+    session.skip([0])
+    session.set(pattern="long {n}")
+    session.labels.ledger._connection.execute("PRAGMA query_only = ON")  # type: ignore[union-attr]
+    for act in (lambda: session.skip([5]), lambda: session.set(pattern="{word} {n}")):
+        with pytest.raises(InputError, match="nothing was changed"):
+            act()
+    session.labels.ledger._connection.execute("PRAGMA query_only = OFF")  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="no name of a recording fits"):
+        session.set(pattern="short {n}")
+    assert session.skipped == [0]
+    assert (session.settings_kept, session.collection.pattern) == ({"pattern": "long {n}"}, "long {n}")
+
+
 def test_table_by_recording_says_what_most_of_each_is(session: Session) -> None:
     api, collection = Api(session), session.collection
     for number, label in enumerate(("calm", "=wild")):
@@ -201,6 +217,13 @@ def test_second_start_reads_no_recording_until_one_is_shown_and_a_changed_file_i
     assert (len(start()[0]), start()[1]) == (9, 0)
     (folder / "a1_s8_t2_skeleton.mat").unlink()
     assert (len(start()[0]), start()[1]) == (8, 0)
+
+
+def test_a_folder_that_changed_is_told_of_every_time_it_is_asked_for() -> None:
+    items = ListedWhenRead(2, lambda: (None, [1, 2, 3]))  # type: ignore[arg-type, return-value]
+    for _ in range(2):
+        with pytest.raises(InputError, match="the folder changed while it was read"):
+            items[0]
 
 
 def test_recordings_are_counted_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,15 @@ def test_a_table_that_cannot_be_read_is_left_alone_and_reported(tmp_path: Path) 
         book.look_at_table()
         assert book.trouble == ""
         assert labels(book) == {("a", 1.0, 5.0): "run"}
+        path.unlink()
+        path.mkdir()
+        book.look_at_table()
+        assert "labels are kept in 'labels.sqlite'" in book.trouble
+        path.rmdir()
+        book.look_at_table()
+        assert (book.trouble, rows(path)) == ("", ["a,1.0,5.0,run,,human,"])
+    with pytest.raises(InputError, match="choose another file with --labels"):
+        LabelBook(tmp_path).__enter__()
     (tmp_path / "new.csv").write_text("recording,start,stop,label\na,5,1,run\n")
     with pytest.raises(InputError, match="stop must come after start"):
         LabelBook(tmp_path / "new.csv").__enter__()
@@ -275,7 +284,9 @@ def test_a_table_is_held_by_one_process(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(InputError, match=r"labels\.csv' cannot be locked: .* choose another path"):
+    with pytest.raises(
+        InputError, match=r"labels\.csv' .*--labels.* cannot be locked: .* choose another path"
+    ):
         LabelBook(tmp_path / "file" / "labels.csv").__enter__()
 
 

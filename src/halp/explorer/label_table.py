@@ -43,13 +43,13 @@ class LabelTable:
             return False, None
         self._seen, self._unreadable = found, ""
         ours, at = self.ledger.setting("exported", ("", 0))
-        if found is None or sha256(self.path) == ours:
-            return self.ledger.revision > (0 if found is None else at), None
         try:
+            if found is None or sha256(self.path) == ours:
+                return self.ledger.revision > (0 if found is None else at), None
             return False, list(read_events(self.path, "csv")[0])
-        except InputError as error:
+        except (InputError, OSError) as error:
             if first and not self.ledger.revision:
-                raise
+                raise InputError(f"{error}; choose another file with --labels") from error
             kept = f"'{self.path.name}' is left as it is, labels are kept in '{self.ledger.path.name}'"
             self._unreadable = f"{error}; {kept}"
             return False, None

@@ -75,7 +75,7 @@ class LabelBook:
 
     def __enter__(self) -> LabelBook:
         lock = self.path.with_name(f".{self.path.name}.lock")
-        self._held.enter_context(locked(lock, f"the label file '{self.path}'"))
+        self._held.enter_context(locked(lock, f"the label file '{self.path}' (another one: --labels)"))
         self._held.callback(self.ledger.close)
         try:
             self.ledger.load()

@@ -230,18 +230,23 @@ class Session:
 
     def set(self, **settings: Any) -> None:
         """Keep settings of the page: naming of recordings (`pattern`), research mode (`researcher`)."""
-        if "pattern" in settings:
-            self.collection.name_by(settings["pattern"])
+        before, kept = self.collection.pattern, self.settings_kept | settings
         with self.labels.lock:
-            self.settings_kept |= settings
-            self.labels.ledger.set("page", self.settings_kept)
+            self.collection.name_by(settings.get("pattern", before))
+            try:
+                self.labels.ledger.set("page", kept)
+            except InputError:
+                self.collection.name_by(before)
+                raise
+            self.settings_kept = kept
         self.touch()
 
     def skip(self, rows: Sequence[int]) -> None:
         """Do not propose these rows again, now and after a restart."""
-        self.skipped = [*self.skipped, *(row for row in rows if row not in self.skipped)]
         with self.labels.lock:
-            self.labels.ledger.set("skipped", [self.collection.span(row) for row in self.skipped])
+            skipped = [*self.skipped, *(row for row in rows if row not in self.skipped)]
+            self.labels.ledger.set("skipped", [self.collection.span(row) for row in skipped])
+            self.skipped = skipped
         model = self.model
         if model is not None and not [one for one in model.suggestions if one["row"] not in self.skipped]:
             self._fitted = -1  # all were skipped: others are proposed

@@ -49,9 +49,10 @@ class ListedWhenRead(Sequence[Item]):
     def __getitem__(self, place: slice) -> Sequence[Item]: ...
     def __getitem__(self, place: int | slice) -> Item | Sequence[Item]:
         if self._items is None:
-            self._items = self._listing()[1]
-            if len(self._items) != self._count:
+            items = self._listing()[1]
+            if len(items) != self._count:
                 raise InputError("the folder changed while it was read; run the command again")
+            self._items = items
         return self._items[place]
 
     def __reduce__(self) -> tuple[Any, ...]:
