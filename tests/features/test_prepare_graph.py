@@ -107,6 +107,19 @@ def test_clips_of_a_batch_do_not_disturb_each_other() -> None:
     torch.testing.assert_close(graph(clips), alone, atol=1e-6, rtol=0)
 
 
+def test_joints_that_are_nowhere_are_missing() -> None:
+    """The library refuses such recordings, a graph cannot."""
+    body = get_topology("body-16")
+    graph = PrepareGraph(body, body, 2, 64, list(list_encoders()["halp-base"]["normalisation"]))
+    clip = torch.from_numpy(recording(body, 50, 1, [], seed=0))[None]
+    for value in (float("inf"), -float("inf"), 1e30):
+        clip[0, 7, 0, 5, 1] = value
+        lost = clip.clone()
+        lost[0, 7, 0, 5] = float("nan")
+        torch.testing.assert_close(graph(clip), graph(lost), atol=0, rtol=0)
+        assert torch.isfinite(graph(clip)).all()
+
+
 def test_unknown_steps_are_named() -> None:
     body = get_topology("body-16")
     with pytest.raises(InputError, match="'lowpass=6'"):

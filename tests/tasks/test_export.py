@@ -181,7 +181,7 @@ def test_one_file_prepares_encodes_and_classifies_as_the_library(
     facts = session.get_modelmeta().custom_metadata_map
     assert json.loads(facts["classes"]) == ["a", "b", "c"]
     assert (facts["topology"], json.loads(facts["joints"])) == (layout, list(topology.joints))
-    tried = [*clips[:6], *moving_clips(topology, 12, seed=1, damaged=True)]
+    tried = [*clips[:6], *moving_clips(topology, 12, seed=1, damaged=True), np.ones_like(clips[0])]
     answers = halp.classify_predict(model, tried, topology=layout, cache=False, progress=False)
     wanted = model.classifier.predict(halp.embed(model.encoder, tried, topology=layout, progress=False))
     answered = 0

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from halp.core.errors import InputError
+from halp.data.text_files import LARGEST_COORDINATE
 from halp.features.graph_steps import GRAPH_STEPS, motion_energy, pick, present, seen_joints
 from halp.skeleton import Topology, joint_recipes
 
@@ -21,7 +22,7 @@ SHARE = 0.95  # central part of a clip that is read
 
 
 class PrepareGraph(nn.Module):
-    """Key points `(B, T, P, V, C)`, NaN or zeros if missing → clips `(B, frames, persons, W, C)`.
+    """Key points `(B, T, P, V, C)`, NaN, beyond ±10⁷ or zeros if missing → clips `(B, frames, persons, W, C)`.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class PrepareGraph(nn.Module):
         self.register_buffer("parts", (self.weights > 0).float(), persistent=False)
 
     def forward(self, points: Tensor) -> Tensor:
-        known = (points == points).all(-1, keepdim=True)
+        known = (points.abs() <= LARGEST_COORDINATE).all(-1, keepdim=True)  # not so for NaN
         raw = torch.where(known, points, torch.zeros_like(points))
         x = self._ordered(self._mapped(raw), raw)
         # frames of each clip that are left

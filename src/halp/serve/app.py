@@ -52,7 +52,9 @@ def make_app(service: Service, keys: frozenset[str] = frozenset(), limits: Limit
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
+        shared = asyncio.create_task(service.metrics.keep())
         yield
+        shared.cancel()
         service.close()
 
     layouts = {name: served.model.encoder.topology for name, served in service.models.items()}

@@ -41,7 +41,7 @@ class PredictAnswer:
     best: str | None
     """The most probable class; null where nobody is seen."""
     rejected: bool | None
-    """Whether the clip is unlike everything labelled; null where the model cannot tell."""
+    """Whether the clip is unlike everything labelled; null where the model cannot tell, or nobody is seen."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,12 +36,14 @@ class WorkerSettings:
     keys: tuple[str, ...] = ()
     body: int = Limits.body
     deadline: float = Limits.deadline
+    shared: str | None = None
 
 
 def app_of(settings: WorkerSettings) -> Any:
     """The application of a process."""
     limits = Limits(body=settings.body, deadline=settings.deadline)
-    return make_app(Service(settings.models, settings.index), frozenset(settings.keys), limits)
+    service = Service(settings.models, settings.index, settings.shared)
+    return make_app(service, frozenset(settings.keys), limits)
 
 
 def worker_app() -> Any:
@@ -104,11 +107,11 @@ def serve(
     settings = WorkerSettings(
         tuple(str(Path(model).resolve()) for model in models), index, keys, body, deadline
     )
-    with _listener(host, port) as listener:
+    with _listener(host, port) as listener, tempfile.TemporaryDirectory(prefix="halp-serve-") as shared:
         several = workers > 1
         app = "halp.serve.server:worker_app" if several else app_of(settings)
         if several:
-            os.environ[_SETTINGS] = json.dumps(asdict(settings))
+            os.environ[_SETTINGS] = json.dumps({**asdict(settings), "shared": shared})
         config = uvicorn.Config(
             app,
             factory=several,

@@ -137,7 +137,7 @@ class Served:
         """The class of a vector, or `nobody`."""
         classifier = self.model.classifier
         if vector is None:
-            return PredictAnswer(None, None, None, False if classifier.can_reject() else None)
+            return PredictAnswer(None, None, None, None)
         found = classifier.predict(vector[None])
         best = classifier.classes[int(found.best[0])]
         rejected = bool(found.rejected[0]) if classifier.can_reject() else None
@@ -185,8 +185,8 @@ class Served:
 class Service:
     """All models of a service, and the collection that is searched."""
 
-    def __init__(self, models: Sequence[str], index: str | None = None) -> None:
-        self.metrics = Metrics()
+    def __init__(self, models: Sequence[str], index: str | None = None, shared: str | None = None) -> None:
+        self.metrics = Metrics(shared)
         self.models: dict[str, Served] = {}
         for path in models:
             name = Path(path).name

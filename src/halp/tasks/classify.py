@@ -300,6 +300,7 @@ def answers(
     can_reject = model.classifier.can_reject(reject)
     classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
     somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN
+    somebody &= np.any(table.vectors, axis=1)  # nor where all joints lie in one place
     rows: list[tuple[int, Event]] = []
     for row, there in enumerate(somebody.tolist()):
         where = table.name(row), float(table.starts[row]), float(table.stops[row])
