@@ -1,7 +1,7 @@
 """The service under load and under faults: `python -m benchmarks.service --json results/service.json`.
 
-`wrk` sends clips of 60 frames to `halp serve`. `load`: 1, 16 and 64 connections to one process, requests per
-second and latencies. `soak`: clips of 20 to 120 frames, some with gaps, until `--requests` are answered, while the
+`wrk` sends clips of 60 frames to `halp serve`. `load`: 1, 16 and 64 connections to one process and to two,
+requests per second and latencies. `soak`: clips of 20 to 120 frames, some with gaps, until `--requests` are answered, while the
 memory of the process is sampled; 36,000 are an hour of ten a second. `faults`, each beside requests that must be
 answered: clients that send a byte a second, bodies that are no requests, 10,000 connections. `workers`: 64
 connections to eight processes, of which one is killed. Needs `wrk`; timings are of the machine and its load at that
@@ -231,6 +231,17 @@ def many_connections(port: int, body: bytes, count: int) -> dict[str, Any]:
     return {"open": len(open_ones), "good": good, "afterwards": asked(port, body)}
 
 
+def loads(model: Path, seconds: float, folder: Path) -> Iterator[tuple[str, Any]]:
+    """One process and two under 1, 16 and 64 connections."""
+    for workers in (1, 2):
+        with serving(model, workers) as (process, port):
+            while workers > 1 and len(workers_of(process.pid)) < workers:
+                time.sleep(0.1)
+            load(port, 64, 5, folder)  # every process has loaded the model
+            connections = {f"{n} connections": load(port, n, seconds, folder) for n in (1, 16, 64)}
+            yield f"{workers} {'process' if workers == 1 else 'processes'}", connections
+
+
 def workers_of(process: int) -> list[int]:
     """Worker processes of a service."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
@@ -272,22 +283,22 @@ def run(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         body, model = write_bodies(folder), make_model(folder)
-        with serving(model) as (process, port):
-            if "load" in parts:
-                load(port, 16, 5, folder)
-                yield "load", {f"{n} connections": load(port, n, seconds, folder) for n in (1, 16, 64)}
-            if "soak" in parts:
-                yield "soak", soak(process.pid, port, requests, minutes, folder)
-            if "faults" in parts:
-                yield (
-                    "faults",
-                    {
-                        "slow clients": slow_clients(port, body),
-                        "bad bodies": bad_bodies(port, body),
-                        "connections": many_connections(port, body, connections),
-                        "memory_afterwards_mb": round(resident(process.pid), 1),
-                    },
-                )
+        if "load" in parts:
+            yield "load", dict(loads(model, seconds, folder))
+        if {"soak", "faults"} & set(parts):
+            with serving(model) as (process, port):
+                if "soak" in parts:
+                    yield "soak", soak(process.pid, port, requests, minutes, folder)
+                if "faults" in parts:
+                    yield (
+                        "faults",
+                        {
+                            "slow clients": slow_clients(port, body),
+                            "bad bodies": bad_bodies(port, body),
+                            "connections": many_connections(port, body, connections),
+                            "memory_afterwards_mb": round(resident(process.pid), 1),
+                        },
+                    )
         if "workers" in parts:
             with serving(model, workers=8) as (process, port):
                 while len(workers_of(process.pid)) < 8:

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from halp.core.errors import InputError
 from halp.core.http_limits import LimitedBody, TooLarge, TooSlow
-from halp.serve.schema import OPERATIONS, EmbedRequest, SearchAnswer, SearchRequest, openapi, parse
+from halp.serve.schema import OPERATIONS, SearchAnswer, openapi, parse
 from halp.serve.service import Busy, Served, Service
 from halp.tasks.live import LONGEST_LINE, MOST_BAD, LiveRecognition, parse_frame
 
@@ -75,9 +75,7 @@ def make_app(service: Service, keys: frozenset[str] = frozenset(), limits: Limit
         Route("/metrics", metrics),
         WebSocketRoute("/stream", stream_route(service, keys, limits)),
     ]
-    answers = {"/predict": predict, "/embed": embed, "/search": search}
-    for path, answer in answers.items():
-        routes.append(Route(path, _posted(service, path, answer, limits), methods=["POST"]))
+    routes += [Route(path, _posted(service, path, limits), methods=["POST"]) for path in ANSWERS]
     return Gate(Starlette(routes=routes, lifespan=lifespan), service, keys, limits)
 
 
@@ -120,14 +118,7 @@ def authorised(scope: Scope, keys: frozenset[str]) -> bool:
     return sum(hmac.compare_digest(given, key.encode()) for key in keys) > 0  # all of them are compared
 
 
-Handler = Callable[[Service, Any], Awaitable[Any]]
-
-
-def _posted(
-    service: Service, path: str, answer: Handler, limits: Limits
-) -> Callable[[Request], Awaitable[Response]]:
-    kind = OPERATIONS[path][0]
-
+def _posted(service: Service, path: str, limits: Limits) -> Callable[[Request], Awaitable[Response]]:
     async def respond(request: Request) -> Response:
         try:
             if (
@@ -136,8 +127,7 @@ def _posted(
             ):
                 raise Refused(415, "send application/json")
             body = await request.body()
-            asked = await run_in_threadpool(_read, kind, body)
-            return JSONResponse(asdict(await asyncio.wait_for(answer(service, asked), limits.deadline)))
+            return JSONResponse(await asyncio.wait_for(_answer(service, path, body), limits.deadline))
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
         except InputError as error:
@@ -159,36 +149,37 @@ def _posted(
     return respond
 
 
-def _read(kind: Any, body: bytes) -> Any:
+async def _answer(service: Service, path: str, body: bytes) -> dict[str, Any]:
+    """The answer to a request. Everything but the batch is computed in two calls of a thread: on a busy
+    machine each costs more time than most of what it computes.
+    """
+    asked, served, clip = await run_in_threadpool(_asked, service, path, body)
+    vector = None if clip is None else await served.batcher.vector(clip)
+    return await run_in_threadpool(lambda: asdict(ANSWERS[path](service, served, asked, vector)))
+
+
+def _asked(service: Service, path: str, body: bytes) -> tuple[Any, Served, Any]:
+    """A request, its model, and its clip ready for the encoder; no clip if nobody is seen."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
         raise InputError("the body is not JSON") from None
-    return parse(kind, data)
-
-
-async def _vector(served: Served, asked: Any) -> Any:
-    """The vector of the clip of a request; None if nobody is seen."""
-    clip = await run_in_threadpool(served.prepare, asked.points, asked.topology)
-    return None if clip is None else await served.batcher.vector(clip)
-
-
-async def predict(service: Service, asked: Any) -> Any:
+    kind: Any = OPERATIONS[path][0]
+    asked = parse(kind, data)
+    if path == "/search":
+        if asked.model not in (None, service.first.name):
+            raise InputError(f"the collection was embedded by '{service.first.name}'; leave out the model")
+        service.search(None, asked.k)  # what cannot be searched is refused before anything is computed
     served = service.model(asked.model)
-    return await run_in_threadpool(served.answer, await _vector(served, asked))
+    return asked, served, served.prepare(asked.points, asked.topology)
 
 
-async def embed(service: Service, asked: EmbedRequest) -> Any:
-    served = service.model(asked.model)
-    return served.embedded(await _vector(served, asked), asked.compact)
-
-
-async def search(service: Service, asked: SearchRequest) -> Any:
-    if asked.model not in (None, service.first.name):
-        raise InputError(f"the collection was embedded by '{service.first.name}'; leave out the model")
-    service.search(None, asked.k)  # what cannot be searched is refused before anything is computed
-    vector = await _vector(service.first, asked)
-    return SearchAnswer(await run_in_threadpool(service.search, vector, asked.k))
+#: Path → what is answered for a vector, or nobody.
+ANSWERS: dict[str, Callable[[Service, Served, Any, Any], Any]] = {
+    "/predict": lambda service, served, asked, vector: served.answer(vector),
+    "/embed": lambda service, served, asked, vector: served.embedded(vector, asked.compact),
+    "/search": lambda service, served, asked, vector: SearchAnswer(service.search(vector, asked.k)),
+}
 
 
 def stream_route(

@@ -119,6 +119,7 @@ def serve(
             http=PatientProtocol,
             ws="websockets-sansio",
             ws_max_size=8 << 20,
+            ws_ping_timeout=300,  # the answer to a ping comes after the frames that a waiting client sent before
             lifespan="on",
             log_level="warning",
             access_log=False,
