@@ -393,6 +393,7 @@ def test_a_killed_worker_is_replaced(folder: Path, clips: list[np.ndarray], stop
         wanted = (
             'halp_requests_total{path="/predict",status="200"} 12'  # in whichever process they were counted
         )
+        deadline = time.monotonic() + 300
         while wanted not in running.ask("GET", "/metrics")[1].splitlines():
             assert time.monotonic() < deadline
             time.sleep(0.1)
