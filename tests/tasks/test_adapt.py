@@ -124,6 +124,19 @@ def test_plain_is_taken_where_clips_without_labels_mislead(kind: type[Neighbourh
     assert (choice == choose(*part)) == (kind is Misleading)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_clips_of_other_movements_are_not_used(others: int) -> None:
+    vectors, labels = clouds()
+    few = np.array([40 * label for label in range(4)])
+    further = [np.delete(vectors, few, axis=0), clouds(seed=1)[0] + 3.0][others]
+    near = Neighbourhood.of(vectors[few], further)
+    part = vectors[few], labels[few], 4, np.arange(4)
+    assert near.resembles(np.arange(4)) == (not others)
+    choice = choose(*part, "auto", neighbourhood=near, rows=np.arange(4))
+    assert (choice.method == "plain") == bool(others)
+    assert choose(*part, "adapted", neighbourhood=near, rows=np.arange(4)).method != "plain"
+
+
 def test_few_clips_per_class_have_no_metric() -> None:
     assert allowed_methods(39, 4) == ("spread",)
     assert allowed_methods(40, 4) == ("both", "spread", "metric")

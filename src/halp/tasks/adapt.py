@@ -33,6 +33,7 @@ NEIGHBOURS, WARMTH, REACH = 5, 0.2, 0.8  # of the graph: k, exp((cos − 1) / wa
 STEPS = 40  # of spreading; what is left after them is α⁴⁰ ≈ 1e-4
 PENALTY = 0.1  # of ridge on unit vectors of labelled clips
 SOFT_PENALTY = 1.0  # of ridge on unit vectors of all clips
+UNLIKE = 0.05  # mean rank of what is nearest to labelled clips, below which the others show other movements
 _SOME = 500  # clips that tell the spread of scores
 
 
@@ -172,6 +173,23 @@ class Neighbourhood:
         # (z − V(1−s)Vᵀz)ᵀ(z' − V(1−s)Vᵀz') = zᵀz' − (Vᵀz)ᵀ(1 − s²)(Vᵀz'), for V is orthonormal
         lost = (self.shrunk * (1 - self.metric.left**2)) @ self.shrunk.T
         return _cosines(self.products - lost)
+
+    def resembles(self, rows: Labels) -> bool:
+        """Whether clips without labels are about as near to the labelled rows as to each other.
+
+        If they show other movements, almost all of them are nearer to each other.
+        """
+        rest = np.setdiff1d(np.arange(len(self)), rows)
+        if len(rest) < 2:
+            return True
+        groups = np.arange(len(self)) if self.groups is None else self.groups
+
+        def nearest(of: Labels) -> Vectors:
+            others = groups[of][:, None] != groups[rest]
+            return np.asarray(np.where(others, self._plain_cosines[np.ix_(of, rest)], -2).max(1))
+
+        own = np.sort(nearest(rest[:: -(-len(rest) // _SOME)]))
+        return bool(np.searchsorted(own, nearest(rows)).mean() > UNLIKE * len(own))
 
     @cached_property
     def _solvers(self) -> dict[bool, tuple[object, object]]:

@@ -165,7 +165,8 @@ def choose(
     recording only), the first candidate and the temperature 1.
 
     With a `neighbourhood`, of which the vectors are the `rows`, the first method that it bears is taken,
-    unless another one or `plain` is right more often by more than a standard error.
+    unless another one or `plain` is right more often by more than a standard error, or its clips without
+    labels are unlike the labelled ones.
     """
     splits = folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
     held = np.concatenate([test for _, test in splits]) if splits else np.zeros(0, dtype=np.int64)
@@ -176,6 +177,7 @@ def choose(
         and rows is not None
         and kind in ("auto", "adapted")
         and len(neighbourhood) > len(labels)
+        and (kind == "adapted" or neighbourhood.resembles(rows))
     ):
         methods = allowed_methods(len(neighbourhood), classes)
     if neighbourhood is None or rows is None or not methods:
