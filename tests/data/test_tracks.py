@@ -5,6 +5,7 @@ estimator.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +94,24 @@ def test_two_people_who_cross_stay_who_they_are(
     for rows in tracks:
         beyond_doubt = [row for row in rows if apart(found.times[found.frame[row]]) > 40]
         assert len(set(truth[beyond_doubt].tolist())) == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_two_people_stay_who_they_are_if_a_follower_goes_over_from_one_to_the_other(seed: int) -> None:
+    """They meet at 2.5 s. For a second from then on, whoever followed the first one has the second one instead,
+    who is lost at 3.1 s in his own name; the first one is seen again at 3.8 s.
+    """
+    ways = [walk(200, 120), walk(800, -120)]
+    found, truth = film(
+        ways, 5, seed=seed, unseen=lambda who, time: (3.5 <= time < 3.8) if who == 0 else (3.1 <= time < 3.5)
+    )
+    moment = found.times[found.frame]
+    taken = np.flatnonzero((truth == 0) & (moment >= 2.5) & (moment < 3.5))
+    joints = found.joints.copy()
+    joints[taken, :, 0] += (ways[1](moment[taken]) - ways[0](moment[taken]))[:, :1].astype(np.float32)
+    tracks = track_people(replace(found, joints=joints))
+    whose = [set(truth[rows[(moment[rows] < 2.2) | (moment[rows] > 3.85)]].tolist()) for rows in tracks[:2]]
+    assert sorted(map(sorted, whose)) == [[0], [1]]
 
 
 @settings(max_examples=30)

@@ -22,6 +22,8 @@ _OPEN = 0.35  # seconds that a piece waits for its next detection
 _REACH, _SPEED = (0.3, 2.0)
 _CONTESTED = 0.35  # body sizes from the expected place of two people within which they could be exchanged
 _UNLINKED = 9.0  # cost of a piece without a successor
+_WALKING = 0.3  # body sizes per second
+_DOUBTFUL = 3.0  # cost above which a piece that may be of two people is nobody's
 _ALIKE = 0.3  # usual distance of two histograms of one person, as light and background change
 _ALONE = 1.0  # body sizes that somebody who is alone may move from one frame to the next
 _OTHER_SIZE = 0.7  # logarithm of the change of size that makes it somebody else
@@ -64,6 +66,7 @@ class _Piece:
     rows: list[int]
     contested: bool
     step: Floats
+    entered: Floats | None = None  # the step when people met
 
 
 def track_people(found: Detections) -> list[Rows]:
@@ -80,11 +83,14 @@ def track_people(found: Detections) -> list[Rows]:
     if _is_alone(found, geometry):
         return [np.arange(len(found.frame))]
     pieces = _pieces(found, geometry)
+    exchanged = [piece for piece in pieces if _turns_back(piece, geometry)]
+    pieces = [piece for piece in pieces if not _turns_back(piece, geometry)] or exchanged
     # often false: they join when the others are linked
     weak = [piece for piece in pieces if _is_weak(piece, found)]
     strong = [piece for piece in pieces if not _is_weak(piece, found)]
-    pieces = _absorbed(_linked_until_stable(strong, found, geometry), weak, found, geometry)
-    pieces = _linked_until_stable(pieces, found, geometry)
+    strong, left = _absorbed(_linked_until_stable(strong, found, geometry), weak, _UNLINKED, found, geometry)
+    strong, _ = _absorbed(strong, exchanged, _DOUBTFUL, found, geometry)
+    pieces = _linked_until_stable([*strong, *left], found, geometry)
     tracks = [np.array(piece.rows, dtype=np.int64) for piece in pieces]
     return sorted(tracks, key=lambda rows: (-len(rows), int(rows[0])))
 
@@ -109,19 +115,31 @@ def _is_weak(piece: _Piece, found: Detections) -> bool:
     )
 
 
+def _turns_back(piece: _Piece, geometry: _Geometry) -> bool:
+    """Whether a piece that begins where two people meet ends in the opposite direction: it may have changed
+    from one to the other.
+    """
+    if not piece.contested or piece.entered is None:
+        return False
+    size = np.median(geometry.size[piece.rows])
+    start, end = piece.entered / size, _speed(piece, geometry, -1) / size
+    fast = float(np.linalg.norm(start)), float(np.linalg.norm(end))
+    return min(fast) > _WALKING and float(start @ end) < -0.5 * fast[0] * fast[1]
+
+
 def _absorbed(
-    tracks: list[_Piece], weak: Sequence[_Piece], found: Detections, geometry: _Geometry
-) -> list[_Piece]:
-    """Tracks with the weak pieces that fill one of their gaps; other weak pieces are added as they are."""
+    tracks: list[_Piece], weak: Sequence[_Piece], limit: float, found: Detections, geometry: _Geometry
+) -> tuple[list[_Piece], list[_Piece]]:
+    """Tracks with the weak pieces that fill one of their gaps at a cost below the limit, and the others."""
     left = []
     for piece in weak:
         costs = [_gap_cost(track, piece, found, geometry) for track in tracks]
-        if costs and min(costs) < _UNLINKED:
+        if costs and min(costs) < limit:
             track = tracks[int(np.argmin(costs))]
             track.rows = sorted([*track.rows, *piece.rows])
         else:
             left.append(piece)
-    return [*tracks, *left]
+    return tracks, left
 
 
 def _gap_cost(track: _Piece, piece: _Piece, found: Detections, geometry: _Geometry) -> float:
@@ -209,7 +227,7 @@ def _pieces(found: Detections, geometry: _Geometry) -> list[_Piece]:
                 else:
                     active = [other for other in active if other is not piece]
                     done.append(piece)
-                    active.append(_Piece([row], contested, piece.step.copy()))
+                    active.append(_Piece([row], contested, piece.step.copy(), piece.step.copy()))
         active += [
             _Piece([int(row)], False, np.zeros(found.joints.shape[2]))
             for row in rows
