@@ -106,6 +106,25 @@ def test_command_line_takes_what_the_page_shows(page: Path) -> None:
         )
 
 
+TYPED_THROUGH = [
+    ROOT / "README.md",
+    ROOT / "docs" / "start.md",
+    *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", TYPED_THROUGH, ids=lambda page: page.stem)
+def test_no_command_meets_the_folder_that_one_before_it_wrote(page: Path) -> None:
+    writers = {("classify", "fit"): 4, ("prepare",): 3}  # where the folder is named
+    written = [
+        words[place]
+        for words in shell_commands(page.read_text(encoding="utf-8"), "halp")
+        for verb, place in writers.items()
+        if tuple(words[: len(verb)]) == verb
+    ]
+    assert len(written) == len(set(written)), "an existing folder is refused"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_modules_and_make_targets_of_the_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
