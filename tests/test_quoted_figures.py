@@ -208,6 +208,15 @@ def corrected(name: str, key: str) -> str:
     raise AssertionError(f"{name}, {key} is not in the file")
 
 
+def test_page_on_own_training_quotes_its_file() -> None:
+    found = results("own_training")["sets"].values()
+    table = {row[0]: row[2:] for row in rows("docs/appendix/own-training.md") if len(row) == 5}
+    for label, name in (("frozen", "frozen"), ("MoCo", "MoCo"), ("MoCo and HaLP", "HaLP")):
+        cells = [" / ".join(map(shown, one[name].values())) for one in found]
+        (quoted,) = [row for title, row in table.items() if title.endswith((f", {label}", f"by {label}"))]
+        assert sorted(quoted) == sorted(cells), name
+
+
 def test_page_on_robustness_quotes_the_trial_of_two_persons() -> None:
     found = results("two_persons")["accuracy"]
     table = {row[0]: row[1:] for row in rows("docs/appendix/robustness.md", "Two persons") if len(row) == 3}
