@@ -24,6 +24,7 @@ _CONTESTED = 0.35  # body sizes from the expected place of two people within whi
 _UNLINKED = 9.0  # cost of a piece without a successor
 _WALKING = 0.3  # body sizes per second
 _DOUBTFUL = 3.0  # cost above which a piece that may be of two people is nobody's
+_TURN = 0.6  # body sizes per second of a change of speed, over half a second, that costs most
 _ALIKE = 0.3  # usual distance of two histograms of one person, as light and background change
 _ALONE = 1.0  # body sizes that somebody who is alone may move from one frame to the next
 _OTHER_SIZE = 0.7  # logarithm of the change of size that makes it somebody else
@@ -296,6 +297,8 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
     )
     cost = np.where(cut, 1.0, np.minimum(place, 5.0) ** 2) + np.minimum(ratio, 4.0) ** 2
     cost += np.where(cut, 0.0, np.minimum(pose, 3.0) ** 2) + alike + 0.3 * np.log1p(gap)
+    turn = np.linalg.norm(speeds[1][one] - speeds[0][other], axis=1) / size / (0.5 + gap)
+    cost += np.where(cut, 0.0, np.minimum(turn, _TURN) ** 2)
     return np.where(too_far, np.inf, cost)
 
 
