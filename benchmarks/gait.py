@@ -110,8 +110,8 @@ def against_ankles(found: Gait) -> tuple[int, int, list[float]]:
 
 
 def count_clips(folder: Path) -> dict[str, Any]:
-    """Clips of every action that have strides, in four Kinect sets (`NAME.npz`), and in those of walking the
-    contacts beside maxima of the ankle distance; frame rates of three sets are not stated and assumed.
+    """Clips of walking and of other actions that have strides, in four Kinect sets (`NAME.npz`), and in those
+    of walking the contacts beside maxima of the ankle distance; frame rates of three sets are not stated and assumed.
     """
     result: dict[str, Any] = {}
     for name, fps, every in (
@@ -124,19 +124,20 @@ def count_clips(folder: Path) -> dict[str, Any]:
         topology = topology_for([str(joint) for joint in data["joint_names"]], 3)
         clips = np.split(data["joints"][:, 0].astype(float), data["offsets"][1:-1])
         walks: list[tuple[int, int, list[float]]] = []
-        counts: dict[str, list[int]] = {}  # by action: clips, and those with strides
+        counts = {"walking": 0, "other": 0, "other with strides": 0}
         for clip, label in list(zip(clips, data["labels"]))[::every]:
             action = str(data["class_names"][label])
-            if len(clip) < 8 or action in ("jog", "jogging"):
+            if len(clip) < 8 or action in ("carry", "jog", "jogging"):
                 continue
             clip[(clip == 0).all(axis=2)] = np.nan
             found = find_gait(PoseTrack(name, 0, clip, topology, fps))
-            row = counts.setdefault(action, [0, 0])
-            row[0] += 1
-            row[1] += bool(found.strides)
-            if found.strides and action.startswith("walk"):
+            kind = "walking" if action.startswith("walk") else "other"
+            counts[kind] += 1
+            if found.strides and kind == "walking":
                 walks.append(against_ankles(found))
-        result[name] = {"clips and those with strides": counts}
+            elif found.strides:
+                counts["other with strides"] += 1
+        result[name] = {**counts, "walking with strides": len(walks)}
         if walks:
             away = np.array([own - truth for own, truth, _ in walks])
             times = [value for *_, values in walks for value in values]
