@@ -219,6 +219,21 @@ def test_second_start_reads_no_recording_until_one_is_shown_and_a_changed_file_i
     assert (len(start()[0]), start()[1]) == (8, 0)
 
 
+def test_a_recording_that_cannot_be_read_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    for number in range(4):
+        write_utdmhad(folder, f"a1_s{number + 1}_t1", body(12 + number, seed=number))
+    (folder / "a1_s9_t1_skeleton.mat").write_bytes(b"nothing")
+    session = Session(Settings(folder, labels=tmp_path / "labels.csv"))
+    session.load()
+    assert sum("was left out" in str(one.message) for one in recwarn) == 1
+    assert sum("was left out" in one for one in session.warnings) == 1
+
+
 def test_a_folder_that_changed_is_told_of_every_time_it_is_asked_for() -> None:
     items = ListedWhenRead(2, lambda: (None, [1, 2, 3]))  # type: ignore[arg-type, return-value]
     for _ in range(2):

@@ -179,7 +179,7 @@ class Session:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
             collection = self._read()
-        for one in heard:
+        for one in {str(one.message): one for one in heard}.values():  # parts of the work may say the same
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
         self._heard = [str(one.message) for one in heard if issubclass(one.category, UserWarning)]
         self.open(collection)
