@@ -249,7 +249,7 @@ function ClassRow({ one }) {
   useEffect(() => { if (editing) field.current.select(); }, [editing]);
   const save = (event) => {
     event.preventDefault();
-    const name = field.current.value.trim();
+    const name = field.current?.value.trim(); // gone where Enter took the field away
     setEditing(false);
     if (name && name !== one.name) rename(one, name);
   };

@@ -72,3 +72,16 @@ def test_keys_reach_the_movement_from_boxes_sliders_and_lists(browser: Any, fres
         page.focus("#find")
         page.keyboard.press("1")
         assert page.input_value("#find") == "1"
+
+
+def test_a_class_is_renamed_by_keys_in_one_act(browser: Any, fresh: Explorer) -> None:
+    fresh.post("label", {"rows": [0], "label": "one"})
+    with visit(browser, fresh) as page:
+        page.click("#tab-label")
+        page.click(".classes >> text=rename")
+        page.keyboard.type("two")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".classes li:has-text('two')")
+        settled(page)
+        assert page.evaluate("halpActs.last") == 1
+        assert given(fresh) == {0: "two"}
