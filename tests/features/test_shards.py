@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import warnings
+import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from use_samples import fresh_encoder
 
 import halp
 from halp.core.job_parts import PartDone
+from halp.data.ingest.pipeline import Pipeline
 from halp.data.ingest.shards import FileHashes
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
@@ -294,3 +297,24 @@ def test_the_second_command_names_all_of_them_again(mixed: Path) -> None:
         ]
         told = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stderr
         assert all(f"'{name}'" in told for name in (*BROKEN, "table.xlsx", "wrongext.c3d")), told
+
+
+def test_recordings_that_were_embedded_do_not_stay_in_memory(
+    encoder: PretrainedEncoder, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond what is kept on purpose; a shard that is done held its last recording until all were done."""
+    monkeypatch.setattr("halp.features.content._KEPT", 0)
+    read: list[weakref.ref[Any]] = []
+    most, work = 0, Pipeline.work
+
+    def counted(pipeline: Pipeline, items: Any) -> Any:
+        nonlocal most
+        outcomes = work(pipeline, items)
+        most = max(most, sum(frames() is not None for frames in read))
+        read.extend(weakref.ref(outcome.frames) for outcome in outcomes)
+        return outcomes
+
+    monkeypatch.setattr(Pipeline, "work", counted)
+    table_of(encoder, folder)
+    assert len(read) == 20
+    assert most <= 2

@@ -260,11 +260,11 @@ class RecordingFiles:
         return replace(self, files=[self.files[place] for place in places], kept=kept)
 
     def adopt(self, places: Sequence[int], part: Any) -> None:
-        """Keep what a part has read in this process."""
+        """Keep what a part has read in this process; the part lets go of it."""
         for item, found in part.kept.items():
             if places[item] not in self.kept:
                 self._keep(places[item], found)
-        part.kept = {}
+        part.kept, part._last = {}, (-1, ([], []))
 
     @cached_property
     def _found(self) -> tuple[list[list[Path]], list[Path]]:
