@@ -1,5 +1,5 @@
 // The panels beside the map: watch, similar, label, groups, compare, method.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { changeGroups, groupsBusy, label, nameGroup, removeClass, rename, turn, typed } from "./acts.js";
 import { isStatic, api } from "./api.js";
 import { DIAMOND, SHAPES } from "./colours.js";
@@ -246,7 +246,7 @@ async function download(given) {
 function ClassRow({ one }) {
   const [editing, setEditing] = useState(false);
   const field = useRef();
-  useEffect(() => { if (editing) field.current.select(); }, [editing]);
+  useLayoutEffect(() => { if (editing) field.current.select(); }, [editing]); // before the next key comes
   const save = (event) => {
     event.preventDefault();
     const name = field.current?.value.trim(); // gone where Enter took the field away
