@@ -197,6 +197,12 @@ def test_groups_that_cannot_be_compared_are_refused(membership: dict[str, str], 
         compare_groups(values, membership)
 
 
+def test_the_only_possible_order_is_no_surprise() -> None:
+    events = Events([Event("a", float(at), at + 1.0, label) for at, label in enumerate("xyx")])
+    found = transitions(observed_bouts(events), ["x", "y"], resamples=199)
+    assert [(row["count"], row["expected"], row["p"]) for row in found] == [(1, 1.0, 1.0)] * 2
+
+
 def test_a_person_in_two_groups_and_mixed_sources_are_refused() -> None:
     rows = [
         Event("a", 0, 1, "x", "P", more={"arm": "left"}),
