@@ -85,3 +85,78 @@ def test_a_class_is_renamed_by_keys_in_one_act(browser: Any, fresh: Explorer) ->
         settled(page)
         assert page.evaluate("halpActs.last") == 1
         assert given(fresh) == {0: "two"}
+
+
+def panel(page: Any, name: str) -> None:
+    """Reach a panel by Tab and arrow keys."""
+    tab_to(page, "[role=tab][aria-selected=true]", "Shift+Tab")
+    for _ in range(8):
+        if page.evaluate("document.activeElement.id") == f"tab-{name}":
+            return
+        page.keyboard.press("ArrowRight")
+    raise AssertionError(f"no way to the panel {name}")
+
+
+def type_label(page: Any, label: str) -> None:
+    tab_to(page, ".panel input[name=label]")
+    page.keyboard.type(label)
+    page.keyboard.press("Enter")
+    settled(page)
+
+
+def test_a_session_from_the_map_to_the_table_needs_no_mouse(browser: Any, fresh: Explorer) -> None:
+    names, wanted = fresh.get("names"), {}
+    with visit(browser, fresh) as page:
+        focused = "halpMap.marks.focus"
+        tab_to(page, "canvas.over")
+        page.keyboard.press("ArrowRight")  # the first movement, then its neighbour
+        page.keyboard.press("ArrowRight")
+        wanted[page.evaluate(focused)] = "bend"
+        type_label(page, "bend")
+
+        page.keyboard.press("/")  # by name, and what is similar
+        page.keyboard.type(names[30])
+        page.wait_for_selector("#find-list li")
+        page.keyboard.press("Enter")
+        until(page, "row => halpMap.marks.focus === row", 30)
+        wanted[30] = "turn"
+        type_label(page, "turn")
+        page.keyboard.press("f")
+        page.wait_for_selector("text=Nearest first")
+        tab_to(page, "button[aria-label^='yes, like']")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("h2:has-text('Like these 2')")
+
+        panel(page, "groups")  # members of a group, one after the other
+        tab_to(page, ".group-facts .acts button")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".chosen .mini canvas[data-frame]")
+        rows = [int(one.get_attribute("data-row")) for one in page.locator(".chosen .mini").all()]
+        tab_to(page, ".chosen .mini-stage")
+        page.keyboard.press("Enter")
+        for row, key, label in zip(rows, "121", ("bend", "turn", "bend")):
+            until(page, "row => document.activeElement.closest('.mini')?.dataset.row === row", str(row))
+            page.keyboard.press(key)
+            wanted[row] = label
+        page.keyboard.press("Escape")
+        settled(page)
+        assert given(fresh) == wanted
+
+        page.keyboard.press("n")  # what to label next; undo and redo
+        proposed = page.evaluate(focused)
+        page.keyboard.press("2")
+        page.keyboard.press("u")
+        settled(page)
+        assert given(fresh) == wanted
+        page.keyboard.press("r")
+        settled(page)
+        assert given(fresh) == {**wanted, proposed: "turn"}
+
+        page.evaluate("document.activeElement.blur()")
+        panel(page, "label")  # the table
+        page.wait_for_selector("text=Download table")
+        tab_to(page, ".card .acts button:nth-of-type(3)")
+        with page.expect_download() as saved:
+            page.keyboard.press("Enter")
+        lines = Path(saved.value.path()).read_text(encoding="utf-8").splitlines()
+        assert sum(line.split(",")[3] == "bend" for line in lines[1:]) == list(wanted.values()).count("bend")
