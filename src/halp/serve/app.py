@@ -150,9 +150,7 @@ def _posted(service: Service, path: str, limits: Limits) -> Callable[[Request], 
 
 
 async def _answer(service: Service, path: str, body: bytes) -> dict[str, Any]:
-    """The answer to a request. Everything but the batch is computed in two calls of a thread: on a busy
-    machine each costs more time than most of what it computes.
-    """
+    """The answer to a request; all but the encoding is computed in threads."""
     asked, served, clip = await run_in_threadpool(_asked, service, path, body)
     vector = None if clip is None else await served.batcher.vector(clip)
     return await run_in_threadpool(lambda: asdict(ANSWERS[path](service, served, asked, vector)))
