@@ -225,6 +225,20 @@ def join_vectors(
 _ROWS = 16_384  # of a group in a .parquet file
 
 
+def in_row_span(
+    rows: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64] | None]:
+    """Rows in as many coordinates as there are rows, where these are fewer, and the matrix that maps weights
+    back: the optimum of a linear classifier with an L2 penalty lies in the span of the rows.
+    """
+    if rows.shape[1] <= len(rows):
+        return rows, None
+    squares, directions = np.linalg.eigh(rows @ rows.T)
+    known = squares > 1e-10 * max(float(squares[-1]), 1e-300)
+    sizes, directions = np.sqrt(squares[known]), directions[:, known]
+    return directions * sizes, (directions / sizes).T @ rows
+
+
 def write_vectors(
     path: str | os.PathLike[str], table: FeatureTable, encoder: Mapping[str, str] | None = None
 ) -> Path:

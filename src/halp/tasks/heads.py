@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
+from halp.features.table import in_row_span
 
 Vectors = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -202,13 +203,8 @@ class LogisticPath:
 
         self.labels, self.shape = labels, (classes, rows.shape[1])
         self.there = np.unique(labels)
-        self.inputs, self.back = rows.astype(np.float64), None
-        if len(rows) < rows.shape[1]:
-            squares, directions = np.linalg.eigh(self.inputs @ self.inputs.T)
-            known = squares > 1e-10 * max(float(squares[-1]), 1e-300)
-            sizes, directions = np.sqrt(squares[known]), directions[:, known]
-            self.inputs, self.back = directions * sizes, (directions / sizes).T @ self.inputs
-        self.inputs /= np.sqrt(rows.shape[1])
+        self.inputs, self.back = in_row_span(rows.astype(np.float64))
+        self.inputs = self.inputs / np.sqrt(rows.shape[1])
         self.model = LogisticRegression(max_iter=500, class_weight="balanced", warm_start=True)
 
     def fit(self, strength: float) -> tuple[Vectors, Vectors]:

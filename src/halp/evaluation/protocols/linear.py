@@ -19,6 +19,7 @@ from halp.core.progress import Bar
 from halp.core.sampling import generator
 from halp.evaluation.protocol import Features, Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.ridge import Fold, group_folds
+from halp.features.table import in_row_span
 
 SOLVERS = ("sgd", "exact")
 # of equally good ones the largest is taken
@@ -180,14 +181,15 @@ def _fit_exactly(
     if scale == "one":
         spread = torch.full_like(spread, float(spread.square().mean().sqrt()))
     mean = features.mean(0)
-    rows, labels = ((features - mean) / spread).numpy(), target.numpy()
+    rows, back = in_row_span(((features - mean) / spread).double().numpy())
+    labels = target.numpy()
     there = np.unique(labels)
     # the mean cross entropy + penalty / 2 · ‖weights‖²; of two classes there is one vector, halved between them
     two, sign = (2, np.array([[-0.5], [0.5]])) if len(there) == 2 else (1, np.array(1.0))
     model = LogisticRegression(max_iter=1000, tol=1e-6, warm_start=True)
     found: list[nn.Module] = []
     for penalty in penalties:
-        layer = nn.Linear(rows.shape[1], classes)
+        layer = nn.Linear(features.shape[1], classes)
         with torch.no_grad():
             layer.weight.zero_()
             layer.bias.fill_(-50.0)  # of classes without a clip
@@ -196,7 +198,8 @@ def _fit_exactly(
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)  # a tiny penalty takes longest
                     model.set_params(C=two / (len(rows) * penalty)).fit(rows, labels)
-                layer.weight[there] = torch.from_numpy(sign * model.coef_).float()
+                weight = model.coef_ if back is None else model.coef_ @ back
+                layer.weight[there] = torch.from_numpy(sign * weight).float()
                 layer.bias[there] = torch.from_numpy(np.ravel(sign) * model.intercept_).float()
         found.append(_Standardised(mean, spread, layer).requires_grad_(False))
     return found
