@@ -274,7 +274,7 @@ def test_a_name_typed_a_moment_ago_is_the_label_of_its_group(
     with visit(browser, explorer) as page:
         page.click("#tab-groups")
         page.locator(".groups input[maxlength]").first.fill("squats")
-        page.locator("text=Use as label").first.click()
+        page.locator(".groups button:text-is('Use as label')").first.click()
         state = explorer.wait(lambda state: state["classes"])
         assert [(one["name"], one["rows"]) for one in state["classes"]] == [("squats", size)]
         assert explorer.get("state")["group"]["groups"][0]["name"] == "squats"

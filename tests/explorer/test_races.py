@@ -228,10 +228,10 @@ def test_a_group_that_another_tab_merged_labels_nothing_and_says_so(browser: Any
         held = Held(page, "state")
         fresh.post("groups", {"action": "merge", "groups": [groups[0]["id"], groups[4]["id"]]})
         held.wait()  # the page does not know yet
-        page.locator("text=Use as label").nth(4).click()
+        page.locator(".groups button:text-is('Use as label')").nth(4).click()
         page.wait_for_selector(".refused:has-text('changed in another tab')")
         assert given(fresh) == {}
-        page.locator("text=Use as label").nth(5).click()  # this one is as it was
+        page.locator(".groups button:text-is('Use as label')").nth(5).click()  # this one is as it was
         settled(page)
         assert len(given(fresh)) == groups[5]["size"]
         held.release()
