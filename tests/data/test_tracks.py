@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from halp.data import tracks as tracking
 from halp.data.tracks import Detections, track_people
 
 FPS = 30.0
@@ -151,6 +152,31 @@ def test_after_a_cut_people_are_told_apart_by_their_clothes(seed: int) -> None:
         return lambda times: np.stack([np.where(times < 2, one, other), np.full_like(times, 200.0)], axis=1)
 
     assert mistakes(*film([swapped(300, 700), swapped(700, 300)], 4, seed=seed, looks=True, cut=2.0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("later", "cut", "costs"), [(-80, None, True), (80, None, False), (0, None, False), (-80, 2.0, False)]
+)
+def test_only_a_walker_who_walks_back_without_a_cut_is_less_likely_the_same(
+    later: float, cut: float | None, costs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def way(times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        x = 300 + np.where(times < 2, 80 * times, 160 + later * (times - 2))
+        return np.stack([x, np.full_like(times, 200.0)], axis=1)
+
+    found, _ = film([way], 4, unseen=lambda person, time: 1.9 <= time < 2.1, cut=cut)
+    before = found.times[found.frame] < 2
+    pieces = [
+        tracking._Piece(np.flatnonzero(rows).tolist(), False, np.zeros(2)) for rows in (before, ~before)
+    ]
+
+    def cost() -> float:
+        return float(tracking._link_costs(pieces, np.array([[0, 1]]), found, tracking._Geometry(found))[0])
+
+    with_turn = cost()
+    monkeypatch.setattr(tracking, "_TURN", 0.0)
+    extra = with_turn - cost()
+    assert extra > 0.3 if costs else extra < 0.03
 
 
 def test_somebody_else_who_appears_far_away_a_moment_later_is_somebody_else() -> None:

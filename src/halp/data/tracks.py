@@ -297,8 +297,10 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
     )
     cost = np.where(cut, 1.0, np.minimum(place, 5.0) ** 2) + np.minimum(ratio, 4.0) ** 2
     cost += np.where(cut, 0.0, np.minimum(pose, 3.0) ** 2) + alike + 0.3 * np.log1p(gap)
+    # who stands has no direction, and may start in any
+    walks = [np.linalg.norm(speed, axis=1) / size > _WALKING for speed in (speeds[1][one], speeds[0][other])]
     turn = np.linalg.norm(speeds[1][one] - speeds[0][other], axis=1) / size / (0.5 + gap)
-    cost += np.where(cut, 0.0, np.minimum(turn, _TURN) ** 2)
+    cost += np.where(walks[0] & walks[1] & ~cut, np.minimum(turn, _TURN) ** 2, 0.0)
     return np.where(too_far, np.inf, cost)
 
 
