@@ -47,7 +47,7 @@ export function paint(canvas, clip, frame, view, body, colours, options = {}) {
     pen.textAlign = "center";
     pen.fillText(text, width / 2, height / 2);
   };
-  if (!place) return note(persons ? "loading" : "nobody");
+  if (!place) return note(persons ? "loading" : "absent");
   const middle = options.follow && !clip.flat ? middleOf(place, persons, joints) ?? [0, 0] : [0, 0];
   const radius = options.follow && !clip.flat ? Math.min(clip.radius, options.reach ?? clip.half) : clip.radius;
   const tall = Math.max(0.05, clip.half * Math.abs(cp) + radius * Math.abs(sp) * 0.6);
@@ -65,7 +65,7 @@ export function paint(canvas, clip, frame, view, body, colours, options = {}) {
     if (then) person(then, 0.06 + 0.16 * (1 - back / (options.ghosts + 1)), true);
   }
   const there = person(place, 1, false);
-  if (!there) note("nobody");
+  if (!there) note("absent");
 
   function person(place, alpha, plain) {
     const strokes = [];

@@ -221,7 +221,7 @@ export class Timeline {
     pen.globalAlpha = 1;
     pen.fillStyle = soft;
     pen.textAlign = "center";
-    if (to - from > 46) pen.fillText("nobody", (from + to) / 2, top + high / 2);
+    if (to - from > 46) pen.fillText("absent", (from + to) / 2, top + high / 2);
     pen.restore();
   }
 
