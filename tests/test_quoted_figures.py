@@ -40,17 +40,9 @@ def difference(values: list[float]) -> str:
     return "{:+.1f} ({:+.1f} to {:+.1f})".format(*values).replace("-", "−")
 
 
-def few_label_files() -> tuple[Any, Any]:
-    return results("few_labels"), results("few_labels_ntu10")
-
-
 def measured(kind: str, row: str, shots: str, column: str) -> Any:
-    """A cell of the few-label files: of the present code where it measured the row, else of the older one."""
-    older, newer = few_label_files()
-    found = newer if row in newer[kind] else older
-    name = {"accuracy": "mean of four", "differences": "mean of four"}[kind] if column == "mean" else column
-    cells = found[kind][row][shots]
-    return cells.get(name, cells.get("mean") if column == "mean" else None)
+    """A cell of the few-label file."""
+    return results("few_labels")[kind][row][shots]["mean of four" if column == "mean" else column]
 
 
 WORDS = {
