@@ -7,7 +7,7 @@ import { api, isStatic } from "./api.js";
 import { Camera } from "./camera.jsx";
 import { DIAMOND, MARKS, css, ramp } from "./colours.js";
 import { ScatterMap, categoryNames } from "./map.js";
-import { clockText, inStep, rowsText, spanText } from "./parts.jsx";
+import { Dialog, clockText, inStep, rowsText, spanText } from "./parts.jsx";
 import { barsFigure, mapFigure, save } from "./figure.js";
 import { Categories, Icon, IconButton, Stage } from "./stage.jsx";
 import { Compare, Groups, Label, Method, Similar, Watch, Wide } from "./panels.jsx";
@@ -387,7 +387,11 @@ function onKey(event) {
   }
   const state = s.facts.value;
   if (!state?.rows) return;
-  if (open) return event.key.length === 1 && event.key !== " " && s.say("Close the window first (Esc).");
+  if (open) {
+    if (event.key === "Escape") s.closeWindows();
+    else if (event.key.length === 1 && event.key !== " ") s.say("Close the window first (Esc).");
+    return;
+  }
   const acts = {
     " ": () => (s.playing.value = !s.playing.value),
     ArrowLeft: () => s.step(event.shiftKey ? -10 : -1),
@@ -423,17 +427,15 @@ function pace(way) {
 }
 
 function Help() {
-  const ref = useRef();
-  useEffect(() => { if (s.help.value) ref.current?.showModal(); else ref.current?.close(); }, [s.help.value]);
   return (
-    <dialog ref={ref} onClose={() => (s.help.value = false)} aria-label="help and settings">
-      <h2>Keyboard <button type="button" class="link" onClick={() => (s.help.value = false)}>close</button></h2>
+    <Dialog open={s.help.value} aria-label="help and settings">
+      <h2>Keyboard <button type="button" class="link" onClick={s.closeWindows}>close</button></h2>
       <dl class="keys">{KEYS.map(([key, text]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{text}</dd></div>)}</dl>
       <p class="soft">Every point of the map is a movement; movements that are alike lie near each other. Nothing leaves this machine.</p>
       {!isStatic && <h2>Settings</h2>}
       {!isStatic && <p><label class="check"><input type="checkbox" checked={s.facts.value.researcher} onChange={(event) => s.keep({ researcher: event.currentTarget.checked })} /> for researchers: show the panel Method, UMAP and the names of algorithms</label></p>}
       {!isStatic && <form class="acts" onSubmit={(event) => { event.preventDefault(); s.keep({ pattern: event.currentTarget.elements.pattern.value }); }}><label class="check">Names of recordings are <input name="pattern" key={s.facts.value.pattern} defaultValue={s.facts.value.pattern} placeholder="{set}_{action}_{style}_{n}" maxLength={200} /></label><button type="submit">Use as columns</button></form>}
-    </dialog>
+    </Dialog>
   );
 }
 

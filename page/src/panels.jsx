@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { changeGroups, groupsBusy, label, nameGroup, removeClass, rename, turn, typed } from "./acts.js";
 import { isStatic, api } from "./api.js";
 import { DIAMOND, SHAPES } from "./colours.js";
-import { Grid, LabelBar, Mini, clockText, rowsText, spanText } from "./parts.jsx";
+import { Dialog, Grid, LabelBar, Mini, clockText, rowsText, spanText } from "./parts.jsx";
 import { Controls, Dot, Film, Icon, IconButton, Ring, Stage } from "./stage.jsx";
 import * as s from "./state.js";
 
@@ -491,13 +491,11 @@ function Chart({ part, large }) {
 }
 
 export function Wide() {
-  const ref = useRef();
   const shown = s.wide.value;
-  useEffect(() => { if (shown) ref.current.showModal(); else ref.current.close(); }, [shown]);
   return (
-    <dialog ref={ref} class="wide" onClose={() => (s.wide.value = null)} aria-label={shown?.title || "figure"}>
-      {shown && <><h2>{shown.title}<button type="button" class="link" onClick={() => (s.wide.value = null)}>close</button></h2><div class="parts"><Parts parts={shown.parts} large /></div></>}
-    </dialog>
+    <Dialog open={Boolean(shown)} class="wide" aria-label={shown?.title || "figure"}>
+      {shown && <><h2>{shown.title}<button type="button" class="link" onClick={s.closeWindows}>close</button></h2><div class="parts"><Parts parts={shown.parts} large /></div></>}
+    </Dialog>
   );
 }
 

@@ -13,6 +13,14 @@ export function rowsText(count, recordings = 0) {
   return long && recordings ? `${many} of ${recordings.toLocaleString()} recording${recordings === 1 ? "" : "s"}` : many;
 }
 
+// A window in front of the page, open before the next key can be pressed. The browser tells of a close later than it
+// happens: the window may be open again by then.
+export function Dialog({ open, ...rest }) {
+  const ref = useRef();
+  useLayoutEffect(() => { if (open) ref.current.showModal(); else ref.current.close(); }, [open]);
+  return <dialog ref={ref} onClose={() => ref.current.open || s.closeWindows()} {...rest} />;
+}
+
 export const inStep = (clip) => Math.floor(s.clock.passed * clip.rate) % clip.shape[0];
 
 // A row of the collection as a small moving picture that can be clicked.

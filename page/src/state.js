@@ -39,6 +39,7 @@ export const wide = signal(null); // { title, parts } of a report that are shown
 export const line = signal(null); // the timeline of the recording that is looked at
 export const span = signal(null); // { recording, start, stop }, drawn or chosen on the timeline
 export const help = signal(false);
+export const closeWindows = () => { help.value = false; wide.value = null; };
 export const titleOf = (name) => ({ prediction: "recognised as", confidence: "how sure" })[name] ?? name; // of a column, for people
 export const numberText = (name, value) => (name === "confidence" ? `${Math.round(value * 100)} %` : String(Number(value.toFixed(2))));
 export const researcher = computed(() => Boolean(facts.value?.researcher || facts.value?.runs?.length)); // whether trainings are of interest

@@ -128,7 +128,7 @@ def test_a_drawn_span_plays_in_a_loop_and_is_searched_for(browser: Any, windows:
         assert max(seen) <= span["stop"] + 1e-6
         page.click(".time-head >> text=find similar")
         page.wait_for_selector("text=Nearest first")
-        assert page.locator(".grid .mini:has-text('a span')").count() == 1
+        page.locator(".grid .mini:has-text('a span')").wait_for()
 
 
 def test_timeline_has_tiers_probabilities_and_nobody(browser: Any, windows: Explorer) -> None:
@@ -266,7 +266,7 @@ def test_trail_speed_point_of_view_and_steps_have_keys_and_buttons(browser: Any,
         look_at(page, 3)
         pause(page)
         page.keyboard.press("]")
-        assert page.input_value("select[aria-label=speed]") == "1.5"
+        until(page, "() => document.querySelector('select[aria-label=speed]').value === '1.5'")
         for _ in range(20):
             page.keyboard.press("ArrowRight")
         picture = "document.querySelector('.player canvas').toDataURL()"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from explorer.conftest import Explorer
-from explorer.test_page import until, visit
+from explorer.test_page import counted, until, visit
 
 from halp.video.pose_model import kept_pose_model
 
@@ -89,7 +89,7 @@ def test_person_in_a_film_is_seen_and_what_moves_alike_is_shown(
         page.click("#tab-camera")
         page.set_input_files(".panel input[type=file]", FILM)
         page.wait_for_selector("[data-seen] .mini canvas[data-frame]")
-        assert page.locator("[data-seen] .mini").count() == 4
+        counted(page, "[data-seen] .mini", 4)
 
 
 def _film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, people: int) -> Path:

@@ -84,7 +84,10 @@ def test_page_in_a_cell_of_jupyterlab_plays_and_labels(
     frame.locator(".chip", has_text="squat").wait_for()
     if picture := os.environ.get("HALP_PICTURES"):
         page.screenshot(path=Path(picture) / "jupyterlab.png")
-    assert "squat" in (tmp_path / "labels.csv").read_text()
+    written, deadline = tmp_path / "labels.csv", time.monotonic() + 120
+    while not written.exists() or "squat" not in written.read_text():  # the page does not wait for the server
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(50)
     page.keyboard.press("1")  # a key pressed in the page stays there
     assert page.locator(".jp-Notebook .jp-CodeCell").count() <= 2
     page.close()

@@ -52,8 +52,19 @@ def test_a_key_that_does_nothing_says_why(browser: Any, fresh: Explorer) -> None
         page.keyboard.press("1")
         says(page, "Close the window first")
         page.keyboard.press("Escape")
-        assert page.locator("dialog[open]").count() == 0
+        until(page, "() => !document.querySelector('dialog[open]')")
         assert fresh.get("state")["classes"] == []
+
+
+def test_a_window_is_open_and_closed_before_the_next_key(browser: Any, fresh: Explorer) -> None:
+    """Keys without a pause between them: none is lost while the page draws."""
+    with visit(browser, fresh) as page:
+        for _ in range(20):
+            page.evaluate("""() => ["?", "Escape", "?"].forEach((key) =>
+              document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })))""")
+            until(page, "() => document.querySelector('dialog[open]')")
+            page.keyboard.press("Escape")
+            until(page, "() => !document.querySelector('dialog[open]')")
 
 
 def test_keys_reach_the_movement_from_boxes_sliders_and_lists(browser: Any, fresh: Explorer) -> None:

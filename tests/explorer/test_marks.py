@@ -105,7 +105,7 @@ def test_thirty_classes_have_thirty_marks_and_the_legend_begins_with_the_most_fr
             writer.add(Clip(store.clip(number), f"clip {number:03}", label, extra={"fps": 30.0}))
     explorer = launch(tmp_path / "labels.csv", source=tmp_path / "many")
     with visit(browser, explorer) as page:
-        assert page.locator(".legend li").first.inner_text() == "class 17"
+        page.wait_for_selector(".legend li:first-child:has-text('class 17')")
         keys = page.evaluate("""[...document.querySelectorAll('.legend .dot')].map((one) =>
               [one.dataset.shape, getComputedStyle(one.firstElementChild).fill].join(' '))""")
         assert len(set(keys)) == len(keys) == 30

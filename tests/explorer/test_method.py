@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from explorer.conftest import Explorer
-from explorer.test_page import WHERE, look_at, serious, visit
+from explorer.test_page import WHERE, counted, look_at, serious, visit
 
 from halp.data.store import Store
 from halp.evaluation.analysis.prototypes import key_space
@@ -97,7 +97,7 @@ def test_curves_of_similarity_and_settings_that_differ_stand_side_by_side(
         page.wait_for_selector("table:has(caption:text('Settings that differ')) tr:has-text('terms')")
         page.click("text=Show it wide")
         page.wait_for_selector("dialog.wide[open] th:text-is('moco') + th:text-is('halp')")
-        assert page.locator("dialog.wide img").count() == len(shown)
+        counted(page, "dialog.wide img", len(shown))
         assert serious(page) == []
         page.keyboard.press("Escape")
         page.wait_for_selector("dialog.wide", state="hidden")
@@ -143,7 +143,7 @@ def test_a_static_folder_on_a_web_server_shows_the_runs_too(
         page.wait_for_selector("html[data-ready=true]")
         page.click("#tab-method")
         page.wait_for_selector("text=How it was trained")
-        assert page.locator(".chart img").count() > 0
+        page.wait_for_selector(".chart img")
         page.mouse.click(*page.evaluate(WHERE, 5))
         page.wait_for_selector(".player canvas[data-frame]")
         page.close()

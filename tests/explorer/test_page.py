@@ -62,6 +62,11 @@ def until(page: Any, expression: str, value: Any = None) -> None:
         page.wait_for_timeout(50)
 
 
+def counted(page: Any, selector: str, count: int) -> None:
+    """Wait for so many elements; whatever the page does last comes after what a test waited for."""
+    until(page, "([it, count]) => document.querySelectorAll(it).length === count", [selector, count])
+
+
 def drawn(page: Any) -> None:
     """Wait until the page has drawn what it knows."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -141,7 +146,7 @@ def test_labels_by_lasso_key_and_second_tab_survive_a_kill(
         page.wait_for_selector(".chip:has-text('other')")
         with visit(browser, explorer) as second:  # another tab knows both
             second.click("#tab-label")
-            assert second.locator(".classes li").count() == 2
+            counted(second, ".classes li", 2)
             explorer.process.send_signal(signal.SIGKILL)
             explorer.process.wait()
             second.wait_for_selector(".gone")
@@ -186,7 +191,7 @@ def test_timeline_spans_compare_and_method(browser: Any, explorer: Explorer) -> 
         page.click("#tab-method")
         page.click("text=Hallucinate positives")
         page.wait_for_selector(".walks circle")
-        assert page.evaluate("halpMap.marks.spots.length") > 100
+        until(page, "() => halpMap.marks.spots.length > 100")
 
 
 @pytest.mark.parametrize("width", [1280, 1024, 390, 320])
@@ -232,7 +237,6 @@ def test_members_of_a_group_are_shown_in_random_order_and_labelled_one_by_one_or
         page.keyboard.press("1")
         explorer.wait(lambda state: state["classes"][0]["rows"] == 12)
         until(page, "() => document.querySelectorAll('.chosen .mini-name .dot').length === 1")
-        marked = page.locator(".chosen .mini.is-focus")
         third = page.locator(".chosen .mini").nth(3).get_attribute("data-row")
         until(page, "row => document.querySelector('.chosen .mini.is-focus')?.dataset.row === row", third)
         page.fill(
@@ -241,11 +245,11 @@ def test_members_of_a_group_are_shown_in_random_order_and_labelled_one_by_one_or
         page.keyboard.press("Enter")
         state = explorer.wait(lambda state: len(state["classes"]) == 2)
         assert (state["classes"][1]["name"], state["classes"][1]["rows"]) == ("new class", 1)
-        assert page.locator(".chosen .mini").count() == 12
+        counted(page, ".chosen .mini", 12)
         until(page, "row => document.querySelector('.chosen .mini.is-focus')?.dataset.row !== row", third)
         page.keyboard.press("2")
         explorer.wait(lambda state: state["classes"][1]["rows"] == 2)
-        assert marked.count() == 1
+        counted(page, ".chosen .mini.is-focus", 1)
         page.click("text=/to all 12 together/")
         page.wait_for_selector("text=A label goes to all 12 of these")
         page.click("text=Next: group 2")
@@ -277,7 +281,7 @@ def test_a_name_typed_a_moment_ago_is_the_label_of_its_group(
         page.locator(".groups button:text-is('Use as label')").first.click()
         state = explorer.wait(lambda state: state["classes"])
         assert [(one["name"], one["rows"]) for one in state["classes"]] == [("squats", size)]
-        assert explorer.get("state")["group"]["groups"][0]["name"] == "squats"
+        explorer.wait(lambda state: state["group"]["groups"][0]["name"] == "squats")
 
 
 def test_arrow_keys_step_through_frames_after_a_click_on_the_map(browser: Any, explorer: Explorer) -> None:

@@ -70,7 +70,7 @@ def test_the_page_shows_what_is_done_before_everything_is(
     page.goto(explorer.address)
     page.wait_for_selector(".preview canvas")
     until(page, "() => window.halpPreview?.count === 192")
-    assert "192 movements" in page.locator(".preview figcaption").inner_text()
+    page.wait_for_selector(".preview figcaption:has-text('192 movements')")
     page.unroute("**/api/state*")
     page.wait_for_selector("html[data-ready=true]")
     assert page.locator(".preview").count() == 0
