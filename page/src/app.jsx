@@ -112,6 +112,8 @@ function useMap(points, over) {
       effect(() => map.setMarks({ rows: exampleMarks() })),
       effect(() => map.setMarks(s.panel.value === "method" && s.places.value ? positiveMarks() : { lines: [], spots: [] })),
       effect(() => map.setMarks({ words: s.places.value ? names() : [] })),
+      // what tests and pictures wait for: the map is there and has what it draws
+      effect(() => { document.documentElement.dataset.ready = String(Boolean(s.places.value && s.column.value)); }),
     ];
     // what the legend covers is no place for points
     const legend = new ResizeObserver(([entry]) => map.setCovered(entry.target.open ? entry.target.offsetLeft + entry.target.offsetWidth : 0, points.current.clientHeight - entry.target.offsetTop));

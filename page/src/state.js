@@ -560,6 +560,3 @@ async function watch() {
 
 // what tests and pictures wait for and call
 Object.assign(window, { halpLook: (row) => void look(row, true), halpChoose: choose });
-effect(() => {
-  document.documentElement.dataset.ready = String(Boolean(places.value && column.value));
-});
