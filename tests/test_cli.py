@@ -94,6 +94,12 @@ def test_pretrain_evaluate_and_report_run_end_to_end(trained: Path, store: Store
     assert "<svg" in page.read_text(encoding="utf-8")
 
 
+def test_a_shipped_encoder_is_judged_as_any_other(store: Store) -> None:
+    answer = halp("evaluate", "halp-base", "--data", store.path, "--protocol", "knn", "--split", "xsub")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr.splitlines()[-1].startswith("keep ")
+
+
 def test_recipes_are_listed_and_printed_as_toml() -> None:
     assert "ntu60-halp" in json.loads(halp("recipes", "--json").stdout)
     few, every = (halp("recipes", *more).stdout for more in ((), ("--all",)))

@@ -60,7 +60,7 @@ def evaluate(
         allow_overlap: evaluate also where test clips were in the run's pre-training, and mark the results.
         json: print the results as JSON.
     """
-    from halp.core.packages import find_encoder, is_package, list_shipped
+    from halp.core.packages import find_encoder, is_package
     from halp.data.choose_splits import evaluation_splits
     from halp.data.store import open_store
     from halp.evaluation.evaluate_run import evaluate_run, verdict
@@ -104,7 +104,7 @@ def evaluate(
     )
     answer = {row.name: [asdict(result) for result in with_folds(row.results)] for row in rows}
     show(answer, accuracies_for_terminal(rows), json=json)
-    if encoder not in {*list_shipped(), AUTO} and (sentence := verdict(rows)):
+    if sentence := verdict(rows):
         note(sentence)
 
 
