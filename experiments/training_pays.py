@@ -3,8 +3,8 @@ never saw.
 
 CMU is the store of `tools.encoders.corpus`, RAW a folder of NTU-60 files (ten classes here). Frozen encoders
 on NW-UCLA, UTD- MHAD, MSR-Action3D, UTKinect (the first of its half splits) and NTU-10 (x-sub, x-view): kNN
-(k = 1), one and five labelled clips per class (ridge, ten draws), all on unit vectors of features
-standardised on the training clips, without labels; ridge with all labels, its penalty chosen by folds over
+(k = 1), one and five labelled clips per class (ridge, 20 draws for each of three seeds), all on unit vectors
+of features standardised on the training clips, without labels; ridge with all labels, its penalty chosen by folds over
 subjects or cameras of the training part. Compared are
 
 - raw coordinates;
@@ -20,7 +20,8 @@ subjects or cameras of the training part. Compared are
   *other* sets, (S + floor)^(−1/2): what a linear map can learn from all the labels there are. It is a
   ceiling, not an encoder.
 
-Differences to `untrained` (mean of its seeds) have 95 % intervals when test clips are drawn again.
+Differences to `untrained`, paired by label draw, have 95 % hierarchical intervals over its seeds, label draws and
+test people (of NTU-10 x-view too); those of the mean take the sets as they are.
 `--validate` measures on folds of the training parts instead. What was encoded is kept in `--out`. Writes
 `results/training_pays.json` and `.md`.
 """
@@ -40,13 +41,14 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 
-from experiments.files import DATA, save_results
-from experiments.transfer import LAYOUTS, SETS, bootstrap_interval, few_right, parts_of, standardised
+from experiments.files import DATA, kept_arrays, save_results
+from experiments.transfer import LAYOUTS, SETS, few_right, parts_of, standardised
 from halp.core.errors import InputError
 from halp.data.ingest.prepare import prepare
 from halp.data.store import Store, open_store
 from halp.encoders.kernel_fusion import Invariance
 from halp.evaluation import RawCoordinates, embed
+from halp.evaluation.analysis.hierarchical import hierarchical_interval, interval, resampled_means
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import versions
@@ -66,7 +68,7 @@ TWIN, FITTED_TWIN, PLAIN, OURS = (
 CONTROL = "large directions shrunk, no views"
 RAW, CEILING = "raw coordinates", "labels of the other sets"
 CAMERAS = "three real cameras"
-SEEDS = 3
+SEEDS, DRAWS = 3, 20
 FOLDS = 5
 FLOORS = (0.1, 0.5)  # of the mean eigenvalue, of the ceiling; the better one counts
 NTU_FOLD = (2000, 700)  # clips drawn of each side where NTU-10 is validated
@@ -208,33 +210,30 @@ def real_views(features: Mapping[str, Array], ntu: Store) -> dict[str, Array]:
     return {name: invariance(torch.from_numpy(features[name])).numpy() for name in SETS}
 
 
-def right(task: Task, features: Array, train: Array, test: Array, scale: str = "each") -> dict[str, Array]:
-    """By measure, how often each test clip is classified rightly, 0 … 1."""
+def right(
+    task: Task, features: Array, train: Array, test: Array, scale: str, seeds: Sequence[int]
+) -> dict[str, Array]:
+    """By measure, whether each test clip is classified rightly: `(seeds, draws, clips)`, 1 where nothing is
+    drawn.
+    """
     unit = standardised(features, train, scale)
     labels, wanted = task.labels[train], task.labels[test]
-    found = {"knn": (knn_predict(unit[train], labels, unit[test]) == wanted).astype(float)}
+    found = {"knn": (knn_predict(unit[train], labels, unit[test]) == wanted)[None, None]}
     for shots, name in ((1, "1 label"), (5, "5 labels")):
-        found[name] = few_right(unit, task.labels, train, test, shots)
+        draws = [[(seed, draw) for draw in range(DRAWS)] for seed in seeds]
+        found[name] = np.stack([few_right(unit, task.labels, train, test, shots, own) for own in draws])
     count = int(task.labels.max()) + 1
     folds = group_folds(task.groups[train], 3)
     penalty, _ = choose_ridge_penalty(features[train], labels, folds, count, scale=scale)
     guess = fit_ridge(features[train], labels, penalty, count, scale).predict(features[test])
-    found["ridge"] = (guess == wanted).astype(float)
+    found["ridge"] = (guess == wanted)[None, None]
     return found
 
 
-def measure(task: Task, features: Array, scale: str = "each") -> dict[str, Array]:
+def measure(task: Task, features: Array, scale: str, seeds: Sequence[int]) -> dict[str, Array]:
     """The same over all parts, one after the other."""
-    rows = [right(task, features, train, test, scale) for train, test in task.parts]
-    return {name: np.concatenate([row[name] for row in rows]) for name in MEASURES}
-
-
-def remembered(path: Path, task: Task, features: Array, scale: str) -> dict[str, Array]:
-    """What was measured before is found again."""
-    if not path.exists():
-        np.savez(path, **measure(task, features, scale))  # type: ignore[arg-type]
-    with np.load(path, allow_pickle=False) as kept:
-        return {name: kept[name] for name in MEASURES}
+    rows = [right(task, features, train, test, scale, seeds) for train, test in task.parts]
+    return {name: np.concatenate([row[name] for row in rows], axis=-1) for name in MEASURES}
 
 
 def measured(
@@ -244,13 +243,16 @@ def measured(
     part: str,
     console: Console,
 ) -> dict[str, dict[str, dict[str, Array]]]:
-    """How often each test clip is classified rightly, by method, task and measure."""
+    """Which test clips are classified rightly, by method, task and measure; an encoder of several seeds draws
+    labels with its own.
+    """
     cells: dict[str, dict[str, dict[str, Array]]] = {}
     for method, sets in features.items():
         for task in (task for task in tasks if task.store in sets):
             path = folder / f"{method}-{task.name}-{part}.npz".replace(" ", "_")
             scale = "one" if method == RAW else "each"
-            cell = remembered(path, task, sets[task.store], scale)
+            seeds = [int(method.partition(", seed ")[2])] if ", seed " in method else range(SEEDS)
+            cell = kept_arrays(path, lambda: measure(task, sets[task.store], scale, seeds))  # noqa: B023
             cells.setdefault(method, {})[task.name] = cell
             means = {name: round(100 * float(value.mean()), 1) for name, value in cell.items()}
             console.print(method, task.name, means)
@@ -258,7 +260,7 @@ def measured(
 
 
 def merged(cells: Mapping[str, Mapping[str, Mapping[str, Array]]]) -> dict[str, dict[str, dict[str, Array]]]:
-    """Seeds averaged clip by clip; of the floors of the ceiling the better one by kNN and one label in the
+    """Seeds side by side; of the floors of the ceiling the better one by kNN and one label in the
     mean.
     """
     groups: dict[str, list[Any]] = {}
@@ -274,7 +276,7 @@ def merged(cells: Mapping[str, Mapping[str, Mapping[str, Array]]]) -> dict[str, 
                 )
             ]
         found[method] = {
-            task: {name: np.mean([sets[task][name] for sets in members], axis=0) for name in MEASURES}
+            task: {name: np.concatenate([sets[task][name] for sets in members]) for name in MEASURES}
             for task in members[0]
         }
     return found
@@ -295,12 +297,31 @@ def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], tasks: Sequence[
             lines.append(f"| {method} | {' | '.join(cells)} |")
         for method, row in gaps.items():
             cells = [
-                "{:+.1f} ({:+.1f} to {:+.1f})".format(*row[task][name]).replace("-", "−") for task in tasks
+                "{:+.1f} ({:+.1f} to {:+.1f})".format(*row[task][name]).replace("-", "−")
+                for task in [*tasks, "mean"]
             ]
-            mean = np.mean([row[task][name][0] for task in tasks])
-            lines.append(f"| {method} less {TWIN} | {' | '.join(cells)} | {mean:+.1f} |".replace("-", "−"))
+            lines.append(f"| {method} less {TWIN} | {' | '.join(cells)} |".replace("-", "−"))
         lines.append("")
     return "\n".join([*lines, f"`{command}`", ""])
+
+
+def gap(
+    ours: Mapping[str, Mapping[str, Array]],
+    twin: Mapping[str, Mapping[str, Array]],
+    people: Mapping[str, Array],
+) -> dict[str, dict[str, list[float]]]:
+    """Differences to the untrained twin in points, by task and in the mean, with their intervals."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for name in MEASURES:
+        values = {task: 100.0 * ours[task][name] - 100.0 * twin[task][name] for task in people}
+        for task, own in people.items():
+            found.setdefault(task, {})[name] = hierarchical_interval(values[task], own).to_json()
+        means = [
+            resampled_means(values[task], own, seed=place) for place, (task, own) in enumerate(people.items())
+        ]
+        mean = float(np.mean([value.mean() for value in values.values()]))
+        found.setdefault("mean", {})[name] = interval(mean, np.mean(means, axis=0)).to_json()
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -348,18 +369,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.validate:
         print(json.dumps(table, indent=1))
         return 0
+    people = {task.name: np.asarray(stores[task.store].subjects)[task.parts[0][1]] for task in tasks}
     gaps = {
-        method: {
-            task: {
-                name: [
-                    round(v, 4)
-                    for v in bootstrap_interval(found[method][task][name] - found[TWIN][task][name])
-                ]
-                for name in MEASURES
-            }
-            for task in names
-        }
-        for method in (OURS, CONTROL, FITTED_TWIN, CEILING)
+        method: gap(found[method], found[TWIN], people) for method in (OURS, CONTROL, FITTED_TWIN, CEILING)
     }
     command = f"python -m experiments.training_pays CMU{' --ntu RAW' if options.ntu else ''}"
     text = markdown(table, gaps, names, command)

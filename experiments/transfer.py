@@ -287,19 +287,21 @@ def standardised(features: Array, train: Array, scale: str = "each") -> Array:
     return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-9), dtype=np.float32)
 
 
-def few_right(unit: Array, labels: Array, train: Array, held: Array, shots: int) -> Array:
-    """How often each held-out clip is right by ridge on this many labelled unit vectors per class, mean of
-    ten draws.
+def few_right(
+    unit: Array, labels: Array, train: Array, held: Array, shots: int, draws: Sequence[Any] = range(DRAWS)
+) -> Array:
+    """Whether each held-out clip is right `(draws, clips)` by ridge on this many labelled unit vectors per
+    class; labels are drawn with the seeds in `draws`.
     """
-    classes, right = np.unique(labels[train]), np.zeros(len(held))
-    for draw in range(DRAWS):
+    classes, right = np.unique(labels[train]), []
+    for draw in draws:
         order = np.random.default_rng(draw).permutation(train)
         rows = np.concatenate([order[labels[order] == label][:shots] for label in classes])
         wanted = (labels[rows][:, None] == classes).astype(float)
         gram = unit[rows] @ unit[rows].T + UNIT_PENALTY * np.eye(len(rows))
         weights = unit[rows].T @ np.linalg.solve(gram, wanted - wanted.mean(0))
-        right += (classes[(unit[held] @ weights).argmax(1)] == labels[held]) / DRAWS
-    return right
+        right.append(classes[(unit[held] @ weights).argmax(1)] == labels[held])
+    return np.stack(right)
 
 
 def _few(task: Task, features: Array, train: Array, held: Array, scale: str) -> dict[str, float]:

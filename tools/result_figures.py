@@ -54,7 +54,11 @@ def training() -> str:
     probes = {"1 label": "1 label", "5 labels": "5 labels", "knn": "kNN", "ridge": "all labels"}
     names = {**SETS, "ntu-10 xsub": "NTU-10 x-sub", "ntu-10 xview": "NTU-10 x-view"}
     table = {
-        title: {names[key]: (row[probe][0], (row[probe][2] - row[probe][1]) / 2) for key, row in gaps.items()}
+        title: {
+            names[key]: (row[probe][0], (row[probe][2] - row[probe][1]) / 2)
+            for key, row in gaps.items()
+            if key in names
+        }
         for probe, title in probes.items()
     }
     return bars(table, title="halp-base less the same encoder untrained, 95 % interval", y_label="points")
