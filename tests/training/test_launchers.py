@@ -223,7 +223,7 @@ def test_job_that_loses_a_machine_continues_with_the_remaining_one(
 ) -> None:
     settings = (*tiny, "saving.checkpoint_steps=2")
     pretrain(load_recipe("small", settings), store, tmp_path / "one", accelerator="cpu", progress=False)
-    times = "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3"
+    times = "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=8"
     meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "job")
     with Elastic(tmp_path, store, settings, alone="1") as job:
         for host in ("true", "false"):  # the first holds the meeting point, and is the one that stays
