@@ -25,6 +25,7 @@ from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features import embed as embedding
 from halp.features import shards
+from halp.features.content import StoredClips
 from halp.features.opening import open_source
 from halp.features.source import Source
 
@@ -318,3 +319,28 @@ def test_recordings_that_were_embedded_do_not_stay_in_memory(
     table_of(encoder, folder)
     assert len(read) == 20
     assert most <= 2
+
+
+def resident(file: Path) -> int:
+    """Kilobytes of a mapped file that this process holds in memory."""
+    held, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0] and ":" not in line.split(" ")[0]:
+            inside = line.endswith(str(file))
+        elif inside and line.startswith("Rss:"):
+            held += int(line.split()[1])
+    return held
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs /proc")
+def test_clips_of_a_store_that_were_embedded_do_not_stay_in_memory(
+    encoder: PretrainedEncoder, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "CLIPS", 16)
+    opened = halp.open_store(shutil.copytree(store.path, tmp_path / "own"))  # nobody else maps these frames
+    float(opened.frames.sum())
+    before = resident(opened.path / "frames.npy")
+    halp.embed_table(encoder, opened, workers=1, progress=False)
+    assert resident(opened.path / "frames.npy") < before / 4
+    known = StoredClips(opened, None, 5, 9)
+    assert known._spans.recording.tolist() == StoredClips(opened, None)._spans.recording[5:9].tolist()

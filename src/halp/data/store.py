@@ -7,6 +7,7 @@ padded, nothing is pickled.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
@@ -107,6 +108,13 @@ class Store:
             raise IndexError(f"clip {index} of a store with {len(self)} clips")
         index %= len(self)
         return self.frames[self.offsets[index] : self.offsets[index + 1]]
+
+    def release(self) -> None:
+        """Return the memory of frames that were read; they are mapped again where they are used."""
+        for _, store, _ in self.parts:
+            mapped = getattr(store.frames, "_mmap", None)
+            if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+                mapped.madvise(mmap.MADV_DONTNEED)
 
     def times(self, index: int) -> npt.NDArray[np.float64]:
         """When each frame of a clip was recorded, `(T,)`, in seconds of the recording's own clock.

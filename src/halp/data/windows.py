@@ -120,21 +120,19 @@ class Spans:
     fps: npt.NDArray[np.float64]
 
 
-def spans(store: Store, fps: float | None = None) -> Spans:
+def spans(store: Store, fps: float | None = None, part: slice = slice(None)) -> Spans:
     """Time spans of a store's clips; a store that does not know them has whole recordings that start at 0.
 
-    `fps` is used for clips whose frame rate the store does not know.
+    `fps` is used for clips whose frame rate the store does not know; `part` chooses some of the clips.
     """
-    rates = store.fps
+    rates, starts, names = store.fps[part], store.starts[part], store.names[part]
     if fps is not None:
         rates = np.where(rates > 0, rates, fps)
-    end = store.starts + store.spans / np.where(rates > 0, rates, 1.0)
+    end = starts + store.spans[part] / np.where(rates > 0, rates, 1.0)
     if not store.timed:
-        return Spans(store.names, store.starts, end, rates)
-    recording, ends = store.columns["recording"], store.columns["end"].astype(np.float64)
-    return Spans(
-        np.where(recording == "", store.names, recording), store.starts, np.where(ends > 0, ends, end), rates
-    )
+        return Spans(names, starts, end, rates)
+    recording, ends = store.columns["recording"][part], store.columns["end"][part].astype(np.float64)
+    return Spans(np.where(recording == "", names, recording), starts, np.where(ends > 0, ends, end), rates)
 
 
 def squeeze_warning(lengths: Sequence[int] | npt.NDArray[Any], frames: int) -> str | None:

@@ -160,7 +160,7 @@ class StoredClips:
 
     @cached_property
     def _spans(self) -> Spans:
-        return spans(self.store, self.rate)
+        return spans(self.store, self.rate, slice(self.chosen.start, self.chosen.stop))
 
     @property
     def held(self) -> tuple[Store, int] | None:
@@ -178,18 +178,18 @@ class StoredClips:
         blocks = (store.frames[at : min(at + _BLOCK, bounds.stop)] for at in bounds)
         seen = np.concatenate([(block != 0).any(axis=(1, 2, 3)) for block in blocks])
         lengths, names = store.lengths[here], store.names[here].tolist()
-        rows = make_rows(cutting, names, lengths, known.fps[here], known.start[here], seen)
+        rows = make_rows(cutting, names, lengths, known.fps, known.start, seen)
         clips: npt.NDArray[np.int64] = rows["item"]
         rows["seen"] *= (lengths / store.spans[here])[clips]
         if cutting.window is None:
-            rows["stop"] = known.end[here]
+            rows["stop"] = known.end
         for column, values in (
             ("label", store.labels),
             ("subject", store.subjects),
             ("camera", store.cameras),
         ):
             rows[column] = values[here][clips]
-        recordings, first, places = np.unique(known.recording[here], return_index=True, return_inverse=True)
+        recordings, first, places = np.unique(known.recording, return_index=True, return_inverse=True)
         order = np.argsort(first)
         recording = np.argsort(order)[places]
         rows["recording"] = recording[clips]
@@ -198,7 +198,7 @@ class StoredClips:
             - 1
             - here.start
         )
-        gaps = [clip - here.start for clip in store.absent if clip in self.chosen]
+        gaps = [place for place, clip in enumerate(self.chosen) if clip in store.absent]
         some = np.union1d(np.unique(empty), np.array(gaps, dtype=np.int64)).tolist()
         absent = [run for clip in some for run in absences(self.get(clip, 0), int(recording[clip]))]
         shown = [(names[clip], "") for clip in np.unique(clips).tolist()]
@@ -209,17 +209,17 @@ class StoredClips:
             yield item, 0, self.get(item, 0)
 
     def get(self, item: int, place: int) -> Clip:
-        known, item = self._spans, self.chosen[item]
+        known, place, item = self._spans, item, self.chosen[item]
         return Clip(
             self.store.clip(item),
             str(self.store.names[item]),
             int(self.store.labels[item]),
             int(self.store.subjects[item]),
             int(self.store.cameras[item]),
-            {"end": float(known.end[item])},
-            fps=float(known.fps[item]),
-            recording=str(known.recording[item]),
-            start=float(known.start[item]),
+            {"end": float(known.end[place])},
+            fps=float(known.fps[place]),
+            recording=str(known.recording[place]),
+            start=float(known.start[place]),
             absent=self.store.absent.get(item, ()),
         )
 

@@ -66,6 +66,9 @@ class Task:
     def __call__(self) -> None:
         """Compute and cache the shard, unless it is cached."""
         FeatureCache(self.folder).get(self.key, self.width, self._blocks, self._facts)
+        self.source.recorded = None  # cached now
+        if isinstance(self.source.content, StoredClips):
+            self.source.content.store.release()
 
     def _blocks(self) -> Iterator[npt.NDArray[np.float32]]:
         with warnings.catch_warnings(record=True) as caught:

@@ -17,7 +17,7 @@ from halp.data.spans import UNSEEN, Event, Events
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource, Source
-from halp.features.table import FeatureTable
+from halp.features.table import ChosenRows, FeatureTable
 from halp.tasks.bouts import measures
 from halp.tasks.intervals import rounded
 from halp.tasks.motifs import MotifModel, fit_motifs, load_motifs, motif_names
@@ -113,7 +113,7 @@ def motifs(
     loaded, opened, table = embedded(
         encoder, source, replace(reading, window=width, stride=step), cache=cache
     )
-    parts = [np.asarray(table.vectors[rows]) for rows in sequences(table)]
+    parts = [ChosenRows(table.vectors, rows) for rows in sequences(table)]
     steady = None
     if fitted is None:
         fitted = fit_motifs(parts, motifs, sticky=sticky, seed=seed, progress=progress)
@@ -155,8 +155,9 @@ def motif_answers(
     parts = sequences(table)
     names = motif_names(len(model) if groups is None else int(groups.max()) + 1)
     probability = np.zeros((len(table), len(model)))
-    for rows, values in zip(parts, model.probabilities([table.vectors[rows] for rows in parts])):
-        probability[rows] = values
+    probability[np.concatenate(parts)] = np.concatenate(
+        model.probabilities([ChosenRows(table.vectors, rows) for rows in parts])
+    )
     if groups is not None:
         probability = np.stack([probability[:, groups == g].sum(1) for g in range(len(names))], axis=1)
     answers: list[Event] = []

@@ -8,7 +8,6 @@ other seeds and by halves of the data.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +21,14 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.core.files import atomic_path
 from halp.core.progress import Bar
-from halp.tasks.events.cells import needed
+from halp.tasks.hmm import HiddenMarkov
 
 Floats = npt.NDArray[np.float64]
 COMPONENTS = 12
 MOST = 12  # motifs tried where the number is not given
 SAMPLE = 20_000  # windows that principal axes are computed from
+FITTED = 100_000  # windows that are enough to find motifs in
+BLOCK = 4096  # vectors read at once
 STICKY = 20.0  # prior counts of staying in a motif, of a window each
 _FORMAT = 1
 _ARRAYS = ("mean", "axes", "means", "variances", "start", "transitions")
@@ -52,26 +53,16 @@ class MotifModel:
     def names(self) -> list[str]:
         return motif_names(len(self))
 
-    def probabilities(self, sequences: Sequence[npt.ArrayLike]) -> list[Floats]:
+    def probabilities(self, sequences: Sequence[Any]) -> list[Floats]:
         """Probabilities `(T, K)` of motifs for every sequence of vectors `(T, F)`, given all its windows."""
-        model = _hmm(len(self), 0)
-        model.startprob_, model.transmat_ = self.start, self.transitions
-        model.means_, model.covars_ = self.means, self.variances
-        model.n_features = self.means.shape[1]
-        return [np.asarray(model.predict_proba(self._project(rows))) if len(np.asarray(rows)) else np.zeros((0, len(self)))
-                for rows in sequences]  # fmt: skip
+        model = HiddenMarkov(self.means, self.variances, self.start, self.transitions)
+        passes = model.passes(_projected(rows, self.mean, self.axes) for rows in sequences if len(rows))
+        known = np.concatenate([np.zeros((0, len(self))), *(posterior for _, posterior, *_ in passes)])
+        return np.split(known, np.cumsum([len(rows) for rows in sequences])[:-1])
 
-    def motifs(self, sequences: Sequence[npt.ArrayLike]) -> list[npt.NDArray[np.int64]]:
+    def motifs(self, sequences: Sequence[Any]) -> list[npt.NDArray[np.int64]]:
         """The likeliest motif of every window."""
         return [rows.argmax(1) for rows in self.probabilities(sequences)]
-
-    def _project(self, rows: npt.ArrayLike) -> Floats:
-        vectors = np.asarray(rows, dtype=np.float64)
-        if vectors.ndim != 2 or vectors.shape[1] != len(self.mean):
-            raise InputError(
-                f"vectors {vectors.shape} do not fit motifs of {len(self.mean)} features; use their encoder"
-            )
-        return (vectors - self.mean) @ self.axes
 
     def tree(self) -> Floats:
         """Merges `(K − 1, 4)` of similar motifs, as of `scipy.cluster.hierarchy.linkage` (average)."""
@@ -134,7 +125,7 @@ def load_motifs(path: str | os.PathLike[str]) -> MotifModel:
 
 
 def fit_motifs(
-    sequences: Sequence[npt.ArrayLike],
+    sequences: Sequence[Any],
     count: int | None = None,
     *,
     sticky: float = STICKY,
@@ -148,20 +139,20 @@ def fit_motifs(
     count : how many; by default the number up to 12 with the lowest BIC.
     sticky : prior counts of staying; larger means longer bouts.
     """
-    parts = _known_parts(sequences)
-    total = sum(map(len, parts))
+    total = sum(map(len, sequences))
     if total < 4 or (count is not None and not 1 <= count <= total // 2):
         raise InputError(
             f"{total} windows cannot make {count or 'any'} motifs; use more recordings or shorter strides"
         )
     if sticky < 0:
         raise InputError(f"sticky = {sticky:g} is negative; 0 leaves durations free, more lengthens them")
+    parts = _some_parts(sequences, seed)
     mean, axes = _projection(parts, seed)
-    projected = [(part - mean) @ axes for part in parts]
+    projected = [_projected(part, mean, axes) for part in parts]
     tried = (
         [count] if count is not None else [k for k in (2, 3, 4, 5, 6, 8, 10, MOST) if k <= total // 4] or [1]
     )
-    models: dict[int, Any] = {}
+    models: dict[int, HiddenMarkov] = {}
     with Bar("finding motifs", len(tried), shown=progress) as bar:
         for k in tried:
             model = _fitted(projected, k, sticky, seed)
@@ -169,35 +160,56 @@ def fit_motifs(
             bar.advance()
     if not models:
         raise InputError(f"the windows do not make {tried[0]} motifs, one of them stays empty; ask for fewer")
-    stacked, lengths = np.concatenate(projected), [len(part) for part in projected]
-    bic = {k: float(model.bic(stacked, lengths)) for k, model in models.items()}
+    bic = {k: model.bic(projected) for k, model in models.items()}
     best = models[min(bic, key=lambda k: bic[k])]
-    # the motif with the most windows comes first
-    order = np.argsort(
-        -np.bincount(best.predict(stacked, lengths), minlength=best.n_components), kind="stable"
+    windows = sum(
+        np.bincount(posterior.argmax(1), minlength=len(best.means))
+        for _, posterior, *_ in best.passes(projected)
     )
+    order = np.argsort(-np.asarray(windows), kind="stable")  # the motif with the most windows comes first
     return MotifModel(
         mean,
         axes,
-        best.means_[order],
-        np.array([np.diag(c) for c in best.covars_])[order],
-        best.startprob_[order],
-        best.transmat_[order][:, order],
+        best.means[order],
+        best.variances[order],
+        best.start[order],
+        best.transitions[order][:, order],
         {"sticky": sticky, "seed": seed, "bic": {str(k): value for k, value in bic.items()}},
     )
 
 
-def _known_parts(sequences: Sequence[npt.ArrayLike]) -> list[npt.NDArray[Any]]:
-    return [part for rows in sequences if len(part := np.asarray(rows))]
+def _some_parts(sequences: Sequence[Any], seed: int) -> list[Any]:
+    """Sequences with windows; of many a random choice of whole ones that together have enough."""
+    parts = [part for part in sequences if len(part)]
+    if sum(map(len, parts)) <= FITTED:
+        return parts
+    order = np.random.default_rng(seed).permutation(len(parts))
+    enough = int(np.searchsorted(np.cumsum([len(parts[place]) for place in order]), FITTED)) + 1
+    return [parts[place] for place in np.sort(order[:enough])]
 
 
-def _projection(parts: Sequence[npt.NDArray[Any]], seed: int) -> tuple[Floats, Floats]:
+def _projected(part: Any, mean: Floats, axes: Floats) -> Floats:
+    """Vectors `(T, F)` as `(T, D)`, read block by block."""
+    blocks = [np.asarray(part[at : at + BLOCK]) for at in range(0, len(part), BLOCK)]
+    if any(block.ndim != 2 or block.shape[1] != len(mean) for block in blocks):
+        raise InputError(
+            f"vectors {(len(part), *blocks[0].shape[1:])} do not fit motifs of {len(mean)} features; use their encoder"
+        )
+    return np.concatenate([(block - mean) @ axes for block in blocks])
+
+
+def _projection(parts: Sequence[Any], seed: int) -> tuple[Floats, Floats]:
     """Mean `(F,)` and principal axes `(F, D)` of vectors; of many vectors a sample is enough for both."""
     from scipy.sparse.linalg import svds
 
-    rows = np.concatenate(parts)
-    if len(rows) > SAMPLE:
-        rows = rows[np.sort(np.random.default_rng(seed).choice(len(rows), SAMPLE, replace=False))]
+    ends = np.cumsum([len(part) for part in parts])
+    chosen = np.arange(ends[-1])
+    if len(chosen) > SAMPLE:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(chosen), SAMPLE, replace=False))
+    inside = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
+    rows = np.concatenate(
+        [part[here - end + len(part)] for part, here, end in zip(parts, inside, ends) if len(here)]
+    )
     mean = rows.mean(axis=0, dtype=np.float64)
     centred = rows - mean
     if min(centred.shape) > 4 * COMPONENTS:
@@ -211,44 +223,24 @@ def _projection(parts: Sequence[npt.NDArray[Any]], seed: int) -> tuple[Floats, F
     return mean, np.ascontiguousarray(axes[: max(1, min(COMPONENTS, known, len(rows) - 1))].T)
 
 
-def _hmm(count: int, seed: int, sticky: float = 0.0) -> Any:
-    hmm = needed("hmmlearn.hmm")
-    logging.getLogger("hmmlearn").setLevel(logging.ERROR)
-    prior = 1.0 + sticky * np.eye(count)
-    return hmm.GaussianHMM(
-        count, covariance_type="diag", transmat_prior=prior, n_iter=60, tol=1e-3, random_state=seed
-    )
-
-
-def _fitted(parts: Sequence[Floats], count: int, sticky: float, seed: int) -> Any | None:
+def _fitted(parts: Sequence[Floats], count: int, sticky: float, seed: int) -> HiddenMarkov | None:
     """A fitted model whose states start at groups found by k-means; None if a state ran empty."""
     from sklearn.cluster import KMeans
 
-    model = _hmm(count, seed, sticky)
     rows = np.concatenate(parts)
     groups = KMeans(count, n_init=5, random_state=seed).fit(rows)
     inside = ((rows - groups.cluster_centers_[groups.labels_]) ** 2).mean(axis=0)
-    model.init_params, model.n_features = "", rows.shape[1]
-    model.means_ = groups.cluster_centers_
-    model.covars_ = np.tile(np.maximum(inside, 1e-6 * max(float(rows.var()), 1e-9)), (count, 1))
-    model.startprob_ = np.full(count, 1 / count)
-    model.transmat_ = np.full((count, count), 0.1 / count) + 0.9 * np.eye(count)
-    model.covars_prior = max(1e-2 * float(rows.var(axis=0).mean()), 1e-9)
-    model.min_covar = max(1e-3 * float(rows.var(axis=0).min()), 1e-9)
+    variances = np.tile(np.maximum(inside, 1e-6 * max(float(rows.var()), 1e-9)), (count, 1))
+    change = np.full((count, count), 0.1 / count) + 0.9 * np.eye(count)
+    model = HiddenMarkov(groups.cluster_centers_, variances, np.full(count, 1 / count), change)
     with np.errstate(all="ignore"):
-        try:
-            model.fit(rows, [len(part) for part in parts])
-        except ValueError:
-            return None
-    whole = all(
-        np.isfinite(values).all()
-        for values in (model.means_, model.covars_, model.transmat_, model.startprob_)
-    )
-    return model if whole and np.allclose(model.transmat_.sum(1), 1) else None
+        model = model.fitted(parts, sticky, max(1e-2 * float(rows.var(axis=0).mean()), 1e-9))
+    whole = (model.means, model.variances, model.start, model.transitions)
+    return model if all(np.isfinite(values).all() for values in whole) else None
 
 
 def stability(
-    sequences: Sequence[npt.ArrayLike],
+    sequences: Sequence[Any],
     count: int,
     *,
     sticky: float = STICKY,
@@ -261,10 +253,10 @@ def stability(
     Halves are every other recording, or the first and second half of time if there is one; both models are
     applied to all.
     """
-    parts = _known_parts(sequences)
+    parts = [part for part in sequences if len(part)]
     bar = Bar("other seeds and halves", seeds + 2, shown=progress)
 
-    def labels(fitted_on: Sequence[npt.NDArray[Any]], number: int) -> npt.NDArray[np.int64]:
+    def labels(fitted_on: Sequence[Any], number: int) -> npt.NDArray[np.int64]:
         found = np.concatenate(fit_motifs(fitted_on, count, sticky=sticky, seed=number).motifs(parts))
         bar.advance()
         return found
@@ -274,8 +266,8 @@ def stability(
 
 
 def _agreements(
-    parts: Sequence[npt.NDArray[Any]],
-    labels: Callable[[Sequence[npt.NDArray[Any]], int], npt.NDArray[np.int64]],
+    parts: Sequence[Any],
+    labels: Callable[[Sequence[Any], int], npt.NDArray[np.int64]],
     count: int,
     seeds: int,
     seed: int,
