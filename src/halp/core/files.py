@@ -7,6 +7,7 @@ import ctypes
 import glob
 import hashlib
 import json
+import mmap
 import os
 import secrets
 import shutil
@@ -279,6 +280,13 @@ def _abandoned(folder: Path) -> bool:
 def _lock_of(partial: Path) -> Path:
     name = partial.name.removesuffix(_ASIDE)
     return partial.with_name(f"{name}.lock")
+
+
+def release(array: Any) -> None:
+    """Return the memory of a mapped file that was read; its pages are read again where they are used."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -7,7 +7,6 @@ padded, nothing is pickled.
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
-from halp.core.files import restore_moved_aside
+from halp.core.files import release, restore_moved_aside
 from halp.core.remote import fetched
 from halp.data.choose_splits import split_command
 from halp.data.clip import Frames, Runs, frame_numbers
@@ -112,9 +111,7 @@ class Store:
     def release(self) -> None:
         """Return the memory of frames that were read; they are mapped again where they are used."""
         for _, store, _ in self.parts:
-            mapped = getattr(store.frames, "_mmap", None)
-            if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-                mapped.madvise(mmap.MADV_DONTNEED)
+            release(store.frames)
 
     def times(self, index: int) -> npt.NDArray[np.float64]:
         """When each frame of a clip was recorded, `(T,)`, in seconds of the recording's own clock.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
-from halp.core.files import atomic_path, spreadsheet_cell
+from halp.core.files import atomic_path, release, spreadsheet_cell
 from halp.data.clip import Dropped
 from halp.data.spans import Event, Events
 
@@ -219,7 +219,12 @@ def join_vectors(
     if len(parts) == 1 and order is None:
         return parts[0]
     joined = ShardedVectors(parts, order, shards, home)
-    return np.asarray(joined) if len(joined) * joined.shape[1] * 4 <= _IN_MEMORY else joined
+    if len(joined) * joined.shape[1] * 4 > _IN_MEMORY:
+        return joined
+    whole = np.asarray(joined)
+    for part in parts:
+        release(part)
+    return whole
 
 
 _ROWS = 16_384  # of a group in a .parquet file

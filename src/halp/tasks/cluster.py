@@ -25,6 +25,7 @@ from halp.tasks.intervals import FEWEST_DRAWN, rounded, sums_interval
 
 MOST_GROUPS = 12  # tried where the number is not given
 FITTED = 20_000  # vectors that groups are fitted to
+BLOCK = 4096  # vectors of many that find their group at once
 NEARLY = 0.8  # of the best silhouette, from which on groups are nearly as far apart
 _SAMPLE = 1000  # vectors that the silhouette is computed with
 
@@ -201,13 +202,15 @@ def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *
     fitted = np.asarray(vectors) if len(sample) == len(vectors) else np.asarray(vectors[sample])
     mean = np.asarray(np.mean(fitted, axis=0, dtype=np.float64), dtype=np.float32)
     rows = directions(fitted, mean)
+    del fitted
     silhouettes: dict[int, float] = {}
     if groups is None:
         for count in range(2, min(MOST_GROUPS, len(rows) - 1) + 1):
             silhouettes[count] = silhouette(rows, _nearest(rows, _centres(rows, count, seed)), seed=seed)
         groups = max(silhouettes, key=lambda count: silhouettes[count]) if silhouettes else 1
     centres = _centres(rows, groups, seed)
-    blocks = (slice(first, first + FITTED) for first in range(0, len(vectors), FITTED))
+    step = len(rows) if len(rows) == len(vectors) else BLOCK
+    blocks = (slice(first, first + step) for first in range(0, len(vectors), step))
     group, closeness = np.zeros(len(vectors), dtype=np.int64), np.zeros(len(vectors), dtype=np.float32)
     for block in blocks:
         here = rows if len(rows) == len(vectors) else directions(np.asarray(vectors[block]), mean)
