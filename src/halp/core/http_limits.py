@@ -63,6 +63,10 @@ class PatientProtocol(H11Protocol):
         if self._answering:
             self._forget_deadline()
 
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        self._forget_deadline()
+        super().handle_websocket_upgrade(event)
+
     def _give_up(self) -> None:
         if not self._answering and not self.transport.is_closing():
             self.transport.close()
