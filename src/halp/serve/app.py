@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from anyio.to_thread import current_default_thread_limiter
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -25,6 +26,7 @@ from halp.serve.schema import OPERATIONS, SearchAnswer, openapi, parse
 from halp.serve.service import Busy, Served, Service
 from halp.tasks.live import LONGEST_LINE, MOST_BAD, LiveRecognition, parse_frame
 
+THREADS = 4  # that prepare and answer; each keeps some 15 MB
 OPEN = {"/health", "/openapi.json"}  # answered without a key
 
 
@@ -52,6 +54,7 @@ def make_app(service: Service, keys: frozenset[str] = frozenset(), limits: Limit
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
+        current_default_thread_limiter().total_tokens = THREADS
         shared = asyncio.create_task(service.metrics.keep())
         yield
         shared.cancel()
