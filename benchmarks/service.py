@@ -1,11 +1,11 @@
 """The service under load and under faults: `python -m benchmarks.service --json results/service.json`.
 
-`wrk` sends clips of 60 frames to `halp serve`. `load`: 1, 16 and 64 connections to one process and to two,
-requests per second and latencies. `soak`: clips of 20 to 120 frames, some with gaps, until `--requests` are answered, while the
-memory of the process is sampled; 36,000 are an hour of ten a second. `faults`, each beside requests that must be
+`load`: 1, 16 and 64 connections to one process and to two, requests per second and latencies of clips of 60 frames.
+`soak`: an hour of `--rate` answers a second from /predict, /embed, /search and /stream of two processes, for clips of
+20 to 120 frames, some with gaps; latencies and memory by minute. `faults`, each beside requests that must be
 answered: clients that send a byte a second, bodies that are no requests, 10,000 connections. `workers`: 64
-connections to eight processes, of which one is killed. Needs `wrk`; timings are of the machine and its load at that
-time. The parts of `--json` that are not run are kept.
+connections to eight processes, of which one is killed. All but `soak` need `wrk`; timings are of the machine and its
+load at that time. The parts of `--json` that are not run are kept.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import resource
@@ -74,10 +75,33 @@ def make_model(folder: Path) -> Path:
     return model.save(folder / "model")
 
 
+def make_collection(folder: Path) -> Path:
+    """A store of 100 clips to search."""
+    (folder / "arrays").mkdir()
+    for number in range(100):
+        np.save(folder / "arrays" / f"{number:02}.npy", clip(number)[:, None])
+    options = {"topology": "body-16"}
+    halp.prepare(
+        "arrays", folder / "arrays", folder / "store", options=options, normalisation=(), progress=False
+    )
+    return folder / "store"
+
+
 @contextlib.contextmanager
-def serving(model: Path, workers: int = 1) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def serving(model: Path, workers: int = 1, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The service as a process of its own, and its port; it must end well."""
-    command = [sys.executable, "-m", "halp", "serve", str(model), "--port", "0", "--workers", str(workers)]
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        "serve",
+        str(model),
+        "--port",
+        "0",
+        "--workers",
+        str(workers),
+        *options,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
@@ -136,25 +160,111 @@ def cpu(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def soak(process: int, port: int, requests: int, minutes: float, folder: Path) -> dict[str, Any]:
-    """Many requests, and the memory of the process meanwhile."""
-    load(port, 64, 10, folder, "mixed-*.json")  # what is built at the first requests
-    memory, answered, errors, began, started = [resident(process)], 0.0, 0.0, cpu(process), time.monotonic()
-    files = len(os.listdir(f"/proc/{process}/fd"))
-    while answered < requests and time.monotonic() < started + 60 * minutes:
-        found = load(port, 64, SECONDS, folder, "mixed-*.json")
-        answered, errors = answered + found["requests"], errors + found["errors"]
-        memory.append(resident(process))
-    quarter = len(memory) // 4
+class Sender(threading.Thread):
+    """Requests at set times over one connection, each timed from when it was due, so that waiting counts."""
+
+    def __init__(
+        self, port: int, requests: list[tuple[str, bytes]], began: float, pace: float, end: float
+    ) -> None:
+        super().__init__(daemon=True)
+        self.port, self.requests, self.due, self.pace, self.end = port, requests, began, pace, end
+        self.times: list[float] = []  # milliseconds
+        self.codes: Counter[str] = Counter()
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        for path, body in itertools.cycle(self.requests):
+            if self.due >= self.end:
+                return connection.close()
+            time.sleep(max(0.0, self.due - time.monotonic()))
+            try:
+                connection.request("POST", path, body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                answer.read()
+                code = str(answer.status)
+            except (OSError, http.client.HTTPException) as error:
+                code = type(error).__name__
+                connection.close()
+            self.times.append(1000 * (time.monotonic() - self.due))
+            self.codes[code] += 1
+            self.due += self.pace
+
+
+class Streamer(threading.Thread):
+    """Ten frames a second to /stream, which answers once a second."""
+
+    def __init__(self, port: int, end: float) -> None:
+        super().__init__(daemon=True)
+        self.port, self.end = port, end
+        self.seen: Counter[str] = Counter()
+
+    def run(self) -> None:
+        from websockets.exceptions import ConnectionClosed
+        from websockets.sync.client import connect
+
+        frames, due = [json.dumps(frame.tolist()) for frame in clip(5, 100)], time.monotonic()
+        address = f"ws://127.0.0.1:{self.port}/stream?fps=10&window=2&stride=1"
+        with connect(address) as socket_, contextlib.suppress(ConnectionClosed):
+            for frame in itertools.cycle(frames):
+                if due >= self.end:
+                    return
+                socket_.send(frame)
+                self.seen["frames"] += 1
+                due += 0.1
+                with contextlib.suppress(TimeoutError):
+                    while True:
+                        answer = json.loads(socket_.recv(timeout=max(0.0, due - time.monotonic())))
+                        self.seen["errors" if "error" in answer else "answers"] += 1
+                        self.seen["windows left out"] = answer["dropped"]
+        self.seen["closed"] += 1
+
+
+def soak(process: int, port: int, rate: float, minutes: float, folder: Path) -> dict[str, Any]:
+    """Mixed requests at a rate, and every minute their latencies and the memory of the workers."""
+    kinds = ("/predict", "/embed", "/search")
+    bodies = [file.read_bytes() for file in sorted(folder.glob("mixed-*.json"))]
+    mixed = [(path, body) for body in bodies for path in kinds]
+    began, streams, senders = time.monotonic(), 2, 8
+    end, pace = began + 60 * minutes, senders / (rate - streams)  # a stream has an answer a second
+    threads = [
+        Sender(port, mixed[n:] + mixed[:n], began + pace * n / senders, pace, end) for n in range(senders)
+    ]
+    live = [Streamer(port, end) for _ in range(streams)]
+    for thread in (*threads, *live):
+        thread.start()
+    rows: list[dict[str, float]] = []
+    seen, files, used = [0] * senders, [], [cpu(one) for one in workers_of(process)]
+    for minute in range(1, round(minutes) + 1):
+        time.sleep(max(0.0, began + 60 * minute - time.monotonic()))
+        times = [time_ for thread, number in zip(threads, seen) for time_ in thread.times[number:]]
+        seen = [len(thread.times) for thread in threads]
+        p50, p95, p99, most = np.percentile(times, (50, 95, 99, 100)).round(1).tolist()
+        files.append(sum(len(os.listdir(f"/proc/{one}/fd")) for one in workers_of(process)))
+        rows.append({"requests": len(times), "p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "max_ms": most})
+        rows[-1] |= {
+            "memory_mb": round(sum(map(resident, workers_of(process))), 1),
+            "load": os.getloadavg()[0],
+        }
+        print(json.dumps(rows[-1]), flush=True)
+    for thread in (*threads, *live):
+        thread.join(60)
+    spent = sum(cpu(one) for one in workers_of(process)) - sum(used)
+    memory, quarter = [row["memory_mb"] for row in rows], len(rows) // 4
+    every = [time_ for thread in threads for time_ in thread.times]
+    codes, stream = sum((one.codes for one in threads), Counter()), sum((one.seen for one in live), Counter())
+    p50, p95, p99, most = np.percentile(every, (50, 95, 99, 100)).round(1).tolist()
     return {
-        "requests": answered,
-        "errors": errors,
-        "seconds": round(time.monotonic() - started),
-        "cpu_ms_per_request": round(1000 * (cpu(process) - began) / answered, 2),
-        "memory_mb": [round(value, 1) for value in memory],
+        "rate": rate,
+        "minutes": minutes,
+        "answers": dict(codes),
+        "streams": dict(stream),
+        "per_second": round((len(every) + stream["answers"]) / (60 * minutes), 2),
+        "latency": {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "max_ms": most},
+        "cpu_ms_per_answer": round(1000 * spent / (len(every) + stream["answers"]), 2),
         "mean_of_second_quarter_mb": round(float(np.mean(memory[quarter : 2 * quarter])), 1),
         "mean_of_last_quarter_mb": round(float(np.mean(memory[-quarter:])), 1),
-        "open_files_more": len(os.listdir(f"/proc/{process}/fd")) - files,
+        "open_files_first_and_last_minute": [files[0], files[-1]],
+        "by_minute": rows,
     }
 
 
@@ -235,8 +345,8 @@ def loads(model: Path, seconds: float, folder: Path) -> Iterator[tuple[str, Any]
     """One process and two under 1, 16 and 64 connections."""
     for workers in (1, 2):
         with serving(model, workers) as (process, port):
-            while workers > 1 and len(workers_of(process.pid)) < workers:
-                time.sleep(0.1)
+            if workers > 1:
+                wait_for_workers(process.pid, workers)
             load(port, 64, 5, folder)  # every process has loaded the model
             connections = {f"{n} connections": load(port, n, seconds, folder) for n in (1, 16, 64)}
             yield f"{workers} {'process' if workers == 1 else 'processes'}", connections
@@ -246,6 +356,12 @@ def workers_of(process: int) -> list[int]:
     """Worker processes of a service."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return [int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+
+def wait_for_workers(process: int, workers: int) -> None:
+    """Wait until all workers of a service are there."""
+    while len(workers_of(process)) < workers:
+        time.sleep(0.1)
 
 
 def killed_worker(process: int, body: bytes, port: int) -> dict[str, Any]:
@@ -273,10 +389,10 @@ def write_bodies(folder: Path) -> bytes:
 
 
 def run(
-    parts: list[str], requests: int, minutes: float, seconds: float, connections: int
+    parts: list[str], rate: float, minutes: float, seconds: float, connections: int
 ) -> Iterator[tuple[str, Any]]:
     """The parts that are asked for, one after the other."""
-    if shutil.which("wrk") is None:
+    if shutil.which("wrk") is None and parts != ["soak"]:
         raise SystemExit("this needs wrk")
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(least, 2 * connections + 1000)), most))
@@ -285,24 +401,24 @@ def run(
         body, model = write_bodies(folder), make_model(folder)
         if "load" in parts:
             yield "load", dict(loads(model, seconds, folder))
-        if {"soak", "faults"} & set(parts):
+        if "soak" in parts:
+            with serving(model, 2, "--index", str(make_collection(folder))) as (process, port):
+                wait_for_workers(process.pid, 2)
+                yield "soak", soak(process.pid, port, rate, minutes, folder)
+        if "faults" in parts:
             with serving(model) as (process, port):
-                if "soak" in parts:
-                    yield "soak", soak(process.pid, port, requests, minutes, folder)
-                if "faults" in parts:
-                    yield (
-                        "faults",
-                        {
-                            "slow clients": slow_clients(port, body),
-                            "bad bodies": bad_bodies(port, body),
-                            "connections": many_connections(port, body, connections),
-                            "memory_afterwards_mb": round(resident(process.pid), 1),
-                        },
-                    )
+                yield (
+                    "faults",
+                    {
+                        "slow clients": slow_clients(port, body),
+                        "bad bodies": bad_bodies(port, body),
+                        "connections": many_connections(port, body, connections),
+                        "memory_afterwards_mb": round(resident(process.pid), 1),
+                    },
+                )
         if "workers" in parts:
             with serving(model, workers=8) as (process, port):
-                while len(workers_of(process.pid)) < 8:
-                    time.sleep(0.1)
+                wait_for_workers(process.pid, 8)
                 load(port, 64, seconds, folder)  # every worker has loaded the model
                 yield (
                     "workers",
@@ -319,8 +435,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--requests", type=int, default=36_000)
-    parser.add_argument("--minutes", type=float, default=60, help="that the soak may take")
+    parser.add_argument("--rate", type=float, default=10, help="answers a second of the soak")
+    parser.add_argument("--minutes", type=float, default=60, help="of the soak")
     parser.add_argument("--seconds", type=float, default=20, help="of a measurement of load")
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--json", type=Path)
@@ -328,7 +444,7 @@ def main() -> None:
     kept = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     result = {"command": "python -m benchmarks.service", **kept}
     when = {"halp": __version__, "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count()}
-    for part, facts in run(given.parts, given.requests, given.minutes, given.seconds, given.connections):
+    for part, facts in run(given.parts, given.rate, given.minutes, given.seconds, given.connections):
         result[part] = {**when, "load_average": os.getloadavg()[0], **facts}
         print(json.dumps({part: result[part]}), flush=True)
         if given.json:
