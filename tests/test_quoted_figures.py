@@ -131,6 +131,22 @@ def test_pages_quote_the_registered_endpoint(page: str) -> None:
         assert exact in text or all(part in text for part in short), base
 
 
+def test_readme_and_results_quote_the_few_label_file() -> None:
+    found = results("few_labels")["differences"]
+    (quoted,) = [
+        row[1:] for row in rows("docs/results.md") if row[0] == "one label per class" and len(row) == 5
+    ]
+    assert quoted == [difference(found[WORDS["halp-base − MiniRocket"]]["1"][name]) for name in KINECT]
+    gain, adapted = (
+        found[WORDS[name]]["1"] for name in ("halp-base − untrained twin", "halp-base, adapted − plain")
+    )
+    shown_gains = [row[-1].replace("95 %: ", "") for row in rows("README.md") if "one per class" in row]
+    assert shown_gains == [difference(one["mean of four"]) for one in (gain, adapted)]
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    first, x_sub, x_view = (f"{gain[name][0]:+.1f}" for name in ("utd-mhad", *NTU))
+    assert f"UTD-MHAD ({first}) and on ten classes of NTU-60 ({x_sub} and {x_view})" in text
+
+
 def test_page_on_transfer_quotes_its_file() -> None:
     found, checked = results("transfer"), 0
     text = (ROOT / "docs/appendix/transfer.md").read_text(encoding="utf-8")

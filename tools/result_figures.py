@@ -23,10 +23,10 @@ from halp.reports.figures import bars, line_chart
 ROOT = Path(__file__).resolve().parent.parent
 SETS = {"nw-ucla": "NW-UCLA", "utd-mhad": "UTD-MHAD", "msr-action3d": "MSR-Action3D", "utkinect": "UTKinect"}
 METHODS = {
-    "raw coordinates": "raw coordinates",
-    "MiniRocket": "MiniRocket, fitted to each set",
-    "halp-base without training": "halp-base, untrained",
-    "halp-base": "halp-base",
+    "raw coordinates, plain": "raw coordinates",
+    "MiniRocket, plain": "MiniRocket, fitted to each set",
+    "untrained twin, plain": "halp-base, untrained",
+    "halp-base, plain": "halp-base",
 }
 
 
@@ -35,15 +35,10 @@ def read(name: str, folder: str = "experiments") -> Any:
     return json.loads((ROOT / folder / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def pair(entry: dict[str, Any]) -> tuple[float, float]:
-    """Mean and standard deviation, NaN if there was one seed."""
-    return entry["mean"], math.nan if entry["std"] is None else entry["std"]
-
-
 def few_labels() -> str:
-    methods = read("transfer")["methods"]
+    accuracy = read("few_labels")["accuracy"]
     table = {
-        title: {shown: pair(methods[name][key]["1 per class"]) for name, shown in METHODS.items()}
+        title: {shown: (accuracy[name]["1"][key], math.nan) for name, shown in METHODS.items()}
         for key, title in SETS.items()
     }
     return bars(table, title="One label per class", y_label="top-1, %")
