@@ -105,6 +105,8 @@ def test_recipes_are_listed_and_printed_as_toml() -> None:
     few, every = (halp("recipes", *more).stdout for more in ((), ("--all",)))
     assert len(every.splitlines()) > 95 > 20 > len(few.splitlines())
     assert json.loads(halp("encoders", "--json").stdout) == list_encoders()
+    shown, base = halp("encoders").stdout, list_encoders()["halp-base"]
+    assert ["halp-base", base["provenance"]["release"]] in [row.split()[1:4:2] for row in shown.splitlines()]
     assert 'name = "small"' in halp("recipes", "small").stdout
 
 

@@ -183,4 +183,4 @@ def test_film_is_played_in_step_and_sent_by_parts_under_the_token(
 
 def test_recording_that_is_no_film_has_none(explorer: Explorer) -> None:
     status, body = explorer.call("/api/film?recording=0")
-    assert (status, b"not of a film" in body) == (400, True)
+    assert (status, b"not a video" in body) == (400, True)

@@ -30,7 +30,7 @@ def encoders(*, json: bool = False) -> None:
         layout, steps = facts["topology"], ", ".join(facts["normalisation"])
         reads = f"{layout['dimensions']}D, {len(layout['joints'])} joints ({layout['name']})"
         numbers = {"persons": facts["persons"], "normalisation": steps, "vector": facts["features"]}
-        rows.append({"encoder": name, "reads": reads, **numbers})
+        rows.append({"encoder": name, "release": facts["provenance"]["release"], "reads": reads, **numbers})
     show(shipped, table_of(rows), json=json)
 
 

@@ -168,7 +168,7 @@ def live(
     except KeyboardInterrupt:
         pass
     if source != "-" and not pictures:
-        warn(f"'{source}' gave no picture")
+        warn(f"'{source}' gave no frame")
     else:
-        seen = f"{pictures} pictures, {1000 * pictures / max(poses, 1e-9):.1f} poses per second; "
+        seen = f"{pictures} frames, {1000 * pictures / max(poses, 1e-9):.1f} poses per second; "
         note(f"{seen if pictures else ''}{summary}")

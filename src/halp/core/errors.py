@@ -21,8 +21,8 @@ class InputError(ValueError):
 def missing_extra(need: str, extra: str) -> InputError:
     """The error for a package that is not installed.
 
-    >>> str(missing_extra("films need PyAV", "video"))
-    "films need PyAV; install it with `pip install 'halp-motion[video]'`"
+    >>> str(missing_extra("videos need PyAV", "video"))
+    "videos need PyAV; install it with `pip install 'halp-motion[video]'`"
     """
     return InputError(f"{need}; install it with `pip install '{DISTRIBUTION}[{extra}]'`")
 

@@ -108,7 +108,7 @@ class Api:
         recording = self._recording(given)
         path = self.session.collection.film(recording)
         if path is None:
-            raise InputError(f"recording {recording} is not of a film")
+            raise InputError(f"recording {recording} is not a video")
         return path
 
     def people(self, given: dict[str, Any]) -> Any:

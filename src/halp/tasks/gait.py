@@ -315,7 +315,7 @@ def _notes(
             " known"
         )
     if poses.topology.dimensions == 2:
-        notes.append("two dimensions: lengths are those in the picture, and right only for walking across it")
+        notes.append("two dimensions: lengths are those in the image, and right only for walking across it")
     if len(strides) < 2:
         notes.append("fewer than two strides were seen: intervals need more")
     return tuple(notes)

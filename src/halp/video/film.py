@@ -45,7 +45,7 @@ def require_av() -> Any:
     try:
         import av
     except ImportError:
-        raise missing_extra("films need PyAV", "video") from None
+        raise missing_extra("videos need PyAV", "video") from None
     return av
 
 

@@ -90,7 +90,7 @@ def _landmarker(model: Path, mode: str, persons: int) -> Iterator[Any]:
     try:
         import mediapipe as mp
     except ImportError:
-        raise missing_extra("films need mediapipe", "video") from None
+        raise missing_extra("videos need mediapipe", "video") from None
     tasks = mp.tasks
     options = tasks.vision.PoseLandmarkerOptions(
         base_options=tasks.BaseOptions(model_asset_path=str(model)),

@@ -60,7 +60,7 @@ def find_pose_model(chosen: str | os.PathLike[str] = "") -> Path:
             " .onnx file"
         )
     raise InputError(
-        "films need the weights of a pose estimator, which are not there yet: fetch them once with `halp"
+        "videos need the weights of a pose estimator, which are not there yet: fetch them once with `halp"
         " pose-model`, or give a .task file of your own with --option pose_model=FILE or the variable"
         " HALP_POSE_MODEL"
     )
@@ -268,7 +268,7 @@ def describe_pose_model(path: Path) -> dict[str, str]:
     try:
         installed = version(package)
     except PackageNotFoundError:
-        raise missing_extra(f"films need {package}", "video") from None
+        raise missing_extra(f"videos need {package}", "video") from None
     return {"estimator": f"{package} {installed}", "weights": sha256(path)}
 
 

@@ -222,5 +222,5 @@ def even_times(times: npt.NDArray[np.float64], fps: float) -> npt.NDArray[np.int
 
 
 register_reader(
-    VideoReader("video", "films (mp4, mov, avi, mkv, webm): poses by MediaPipe, in space or in the picture")
+    VideoReader("video", "videos (mp4, mov, avi, mkv, webm): poses by MediaPipe, in 3D or in the image")
 )

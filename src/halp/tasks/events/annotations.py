@@ -234,7 +234,7 @@ def _film(text: str, path: Path) -> tuple[str, float | None]:
         return PurePosixPath(name.replace("\\", "/")).stem, float(rate) if rate and float(rate) > 0 else None
     except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
         raise problem(
-            path, "'videos_json'", "it does not describe films", "save it again with SLEAP"
+            path, "'videos_json'", "it does not describe videos", "save it again with SLEAP"
         ) from None
 
 
@@ -254,7 +254,7 @@ def _track_names(content: Content, path: Path) -> list[str]:
 def write_sleap(path: Path, events: Events, media: str = "mp4", fps: float = 30.0) -> None:
     """A `.slp` file with all recordings as films; times become frames, an event has at least one."""
     if not 0 < fps <= 10_000:
-        raise InputError(f"fps of {fps:g} cannot be; give the frames per second of the films")
+        raise InputError(f"fps of {fps:g} cannot be; give the frames per second of the videos")
     sleap: Any = needed("sleap_io", "sleap")
     films = {name: sleap.Video(filename=f"{name}.{media}", open_backend=False) for name in events.recordings}
     for film in films.values():
