@@ -58,25 +58,25 @@ FAULTS = (
 )
 CARD_TEXT = """# {name}
 
-A frozen encoder of human movement in pictures: key points of a clip in, {features} numbers out, wherever the camera stood.
+A frozen encoder of human movement in videos: 2D key points of a clip in, {features} numbers out, from any camera position.
 Its network was trained by lifting, not by HaLP; most of its gain over random weights is a closed form (`docs/appendix/views.md`).
-`halp.load_encoder("{name}")`, no network.
+`halp.load_encoder("{name}")` needs no network.
 
-- **Architecture**: `lifted`. A network of dilated convolutions over time ({parameters:,} parameters) says how deep the joints
-  lie behind what one camera sees; the body is then turned into its own frame, where the GRU and the kernels of `halp-base` read
-  it. A second bank of kernels reads the picture itself. Along the {invariant} directions that cameras move most, features are
-  shrunk (fitted in closed form, without labels).
-- **Compact output**: search, groups, the explorer use {compact} numbers (`compact.safetensors`; `halp.embed(…, compact=True)`),
-  a projection that was fitted by ridge regression, without labels: it predicts from any camera the features that `halp-base` has
-  of the same movement in space. It stands the turn of the camera better; classifiers with many labels read all {features}.
-- **Input**: 2D key points in any unit, y down as in pictures or up, of any layout whose joints map by name onto `body-16-2d`:
+- **Architecture**: `lifted`. A network of dilated convolutions over time ({parameters:,} parameters) estimates the depth of the
+  joints from one camera's view. The body is then rotated into its own frame, where the GRU and the kernels of `halp-base` read
+  it. A second bank of kernels reads the 2D key points directly. Features are shrunk along the {invariant} directions that
+  cameras change most (fitted in closed form, without labels).
+- **Compact output**: search, groups and the explorer use {compact} numbers (`compact.safetensors`; `halp.embed(…, compact=True)`).
+  The projection was fitted by ridge regression without labels: from any camera it predicts the features that `halp-base` has
+  of the same movement in 3D. It tolerates a rotated camera better; classifiers with many labels read all {features}.
+- **Input**: 2D key points in any unit, y down as in images or up, of any layout whose joints map by name onto `body-16-2d`:
   COCO-17 (MMPose, YOLO, AlphaPose), Halpe-26, OpenPose 18 and 25, MediaPipe-33, Human3.6M-17. A key point at (0, 0) is missing;
   gaps are filled on straight lines, joints that are never seen are missing, and without hips the shoulders are the centre. Up to
-  two persons, each alone, the larger value counts. A clip is resized to {frames} frames.
+  two persons, each read alone; the larger value counts. A clip is resized to {frames} frames.
 - **Training data**: windows of 64 frames at 30 per second of the CMU motion capture database (mocap.cs.cmu.edu; free for
   research and products, the data itself may not be resold), four fifths of the subjects; no labels.
 - **Training**: virtual cameras in perspective (full circle of yaw, pitch −20° to 50°, roll, distances, focal lengths) with the
-  faults of estimators: jitter, spikes, exchanged sides, joints outside the picture, lost frames. Recipe `{recipe}`, {epochs}
+  faults of estimators: jitter, spikes, swapped sides, joints outside the image, lost frames. Recipe `{recipe}`, {epochs}
   epochs, seed {seed}, halp {version}. Trials: `experiments/results/view_trials.json`.
 - **Made by**:
 
@@ -96,8 +96,8 @@ clips at 0°, test clips turned by an angle:
 
 ## Limits
 
-Clips of one movement, some 1 to 5 seconds; longer recordings have to be cut into windows. Where a person goes in the picture is
-not read: every frame is centred. Standing and lying look alike to some degree, since the body's own frame is upright. Trained on
+Clips of one movement, some 1 to 5 seconds; longer recordings have to be cut into windows. The position in the image is
+ignored: every frame is centred. Standing and lying look alike to some degree, since the body's own frame is upright. Trained on
 7.5 hours of one person at a time; depth that one camera cannot see is guessed.
 """
 
@@ -187,7 +187,7 @@ def metrics_table() -> str:
         return "Not measured yet: `python -m experiments.view`."
     text = path.read_text(encoding="utf-8")
     return (
-        "## "
+        "### "
         + text.partition("\n## ")[2].partition("\n## halp-view less")[0].replace("\n## ", "\n### ").strip()
     )
 
