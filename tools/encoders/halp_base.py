@@ -54,8 +54,8 @@ A frozen encoder of human movement: joints of a clip in, {features} numbers out.
 its gain over the same encoder untrained comes from a closed form (`docs/appendix/training-pays.md`).
 `halp.load_encoder("{name}")` needs no network.
 
-- **Architecture**: `kernel-fusion`, two parts that read 16 joints. (1) A bidirectional GRU ({layers} layers of 2 × {hidden} units)
-  reads joints, bones and motion; its features are the maxima over the thirds of a clip, of every layer. (2) Fixed dilated
+- **Architecture**: `kernel-fusion`, two parts that read 16 joints. (1) A bidirectional GRU ({layers} layers of 2 × {hidden}
+  units) reads joints, bones and motion; its features are the maxima over the thirds of a clip, of every layer. (2) Fixed dilated
   kernels (those of MiniRocket); their features are how often and by how much each exceeds a bias: 504 on joints, bones and
   motion, 504 on distances between joints, 504 on angles between bones. The GRU has {parameters:,} parameters; a third of
   them are for distances and angles, which have gain 0 there. Features are shrunk along the {invariant} directions that a

@@ -66,9 +66,10 @@ Its network was trained by lifting, not by HaLP; most of its gain over random we
   joints from one camera's view. The body is then rotated into its own frame, where the GRU and the kernels of `halp-base` read
   it. A second bank of kernels reads the 2D key points directly. Features are shrunk along the {invariant} directions that
   cameras change most (fitted in closed form, without labels).
-- **Compact output**: search, groups and the explorer use {compact} numbers (`compact.safetensors`; `halp.embed(…, compact=True)`).
-  The projection was fitted by ridge regression without labels: from any camera it predicts the features that `halp-base` has
-  of the same movement in 3D. It tolerates a rotated camera better; classifiers with many labels read all {features}.
+- **Compact output**: search, groups and the explorer use {compact} numbers (`compact.safetensors`;
+  `halp.embed(…, compact=True)`). The projection was fitted by ridge regression without labels: from any camera it predicts
+  the features that `halp-base` has of the same movement in 3D. It tolerates a rotated camera better; classifiers with many
+  labels read all {features}.
 - **Input**: 2D key points in any unit, y down as in images or up, of any layout whose joints map by name onto `body-16-2d`:
   COCO-17 (MMPose, YOLO, AlphaPose), Halpe-26, OpenPose 18 and 25, MediaPipe-33, Human3.6M-17. A key point at (0, 0) is missing;
   gaps are filled on straight lines, joints that are never seen are missing, and without hips the shoulders are the centre. Up to

@@ -290,9 +290,7 @@ def picture(frames: Frames, topology: Topology) -> Frames:
 
 def _refuse_space(topology: Topology, name: str) -> None:
     if topology.dimensions != 2:
-        raise InputError(
-            f"step '{name}' is for 2D key points; clips of '{topology.name}' are in 3D"
-        )
+        raise InputError(f"step '{name}' is for 2D key points; clips of '{topology.name}' are in 3D")
 
 
 MIDDLE = "shoulder_center"

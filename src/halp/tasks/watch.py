@@ -69,7 +69,9 @@ def live(
                 yield answer
         return
     if topology is not None:
-        raise InputError("a layout is given only for frames on standard input; videos and cameras have their own")
+        raise InputError(
+            "a layout is given only for frames on standard input; videos and cameras have their own"
+        )
     rate = camera_rate(source) or (15.0 if fps is None else fps)
     if rate <= 0:
         raise InputError(f"fps = {fps:g}: frames per second must be above 0")
