@@ -1,12 +1,11 @@
 """The whole training step against the authors' way of doing it; share of the peak, memory, and growth with
 every size.
 
-`python -m benchmarks engine`; the growth curves go to `results/engine-growth.json` and `.svg`.
+`python -m benchmarks engine`.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import subprocess
@@ -23,8 +22,7 @@ from torch.nn import functional as F
 
 from benchmarks.bench_encoder import FrameByFrame
 from benchmarks.compose import compose_moco
-from benchmarks.engine_plot import plot
-from benchmarks.harness import RESULTS, Row, interleaved, memory_peak, milliseconds, taking_turns
+from benchmarks.harness import Row, interleaved, memory_peak, milliseconds, taking_turns
 from benchmarks.references import contrast_with_queue, repeated_loss, textbook_kmeans
 from halp.augment import ClipPool, ViewSettings, random_views
 from halp.cli import WAITING
@@ -114,22 +112,16 @@ def growth_rows() -> list[Row]:
         "positives": ("count", [100, 400, 1600, 6400]),
         "batch": ("batch", [16, 64, 256]),
     }
-    found, curves = [], {}
+    found = []
     for title, (setting, values) in sizes.items():
         chosen: list[dict[str, Any]] = [{setting: value} for value in values]
         steps = [our_step(64, **one) for one in chosen]
         seconds = interleaved(*steps, repeats=7, warm_up=2)
-        curves[title] = [
-            {"size": value, "milliseconds": 1e3 * taken} for value, taken in zip(values, seconds)
-        ]
         exponent = math.log(seconds[-1] / seconds[-2]) / math.log(values[-1] / values[-2])
         name = f"exponent of a step's growth with the {title}, {values[-2]} → {values[-1]}"
         found.append(
             Row(name, milliseconds(seconds[-1]), milliseconds(seconds[-2]), exponent, 1.05, at_most=True)
         )
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "engine-growth.json").write_text(json.dumps(curves, indent=1) + "\n")
-    (RESULTS / "engine-growth.svg").write_text(plot(curves))
     return found
 
 

@@ -1,18 +1,11 @@
-"""What using an encoder costs: embedding against the encoder alone, search over many windows, a live stride.
-
-`HALP_BENCH_VECTORS` sets the number of vectors that are searched (default: a million, which takes minutes to
-index).
-"""
+"""What using an encoder costs: embedding against the encoder alone, and a live stride."""
 
 from __future__ import annotations
 
-import os
-import resource
 import tempfile
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from benchmarks.harness import Row, interleaved
@@ -23,20 +16,16 @@ from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 from halp.features.encode import embed_blocks
 from halp.features.opening import open_source
 from halp.tasks.classify import fit
-from halp.tasks.index import recall_of, search_exactly
-from halp.tasks.index_update import update_index
 from halp.tasks.live import LiveRecognition
 
 CLIPS = 512
-WIDTH = 192  # numbers per vector: as the recipe `small` gives
-QUERIES = 200
 
 
 def rows() -> list[Row]:
-    """Embedding, search and streaming."""
+    """Embedding and live recognition."""
     with tempfile.TemporaryDirectory() as folder:
         store = make_synthetic_store(Path(folder) / "store", count=CLIPS)
-        return [_embedding(store), *_search(Path(folder)), _streaming(store)]
+        return [_embedding(store), _live(store)]
 
 
 def _encoder(store: Store) -> PretrainedEncoder:
@@ -77,49 +66,7 @@ def _embedding(store: Store) -> Row:
     )
 
 
-def _vectors(count: int) -> npt.NDArray[np.float32]:
-    """Windows of many recordings: neighbouring windows are alike, recordings of one movement too."""
-    draw = np.random.default_rng(0)
-    movements = draw.normal(size=(500, 24))
-    spread = draw.normal(size=(24, WIDTH)).astype(np.float32)
-    found = np.empty((count, WIDTH), dtype=np.float32)
-    for first in range(0, count, 50_000):
-        size = min(50_000, count - first)
-        inner = movements[draw.integers(0, 500, size)] + 0.5 * draw.normal(size=(size, 24))
-        found[first : first + size] = inner.astype(np.float32) @ spread + 0.3 * draw.normal(
-            size=(size, WIDTH)
-        )
-    return found
-
-
-def _search(folder: Path) -> list[Row]:
-    count = int(os.environ.get("HALP_BENCH_VECTORS", "1000000"))
-    vectors = _vectors(count)
-    queries = vectors[:: max(1, count // QUERIES)][:QUERIES] + 0.05
-    index = update_index(folder, vectors)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    exact, _ = search_exactly(vectors, queries, 10)
-    recall = recall_of(index.search(queries, 10)[0], exact)
-    one = queries[:1]
-    ours, reference = interleaved(
-        lambda: index.search(one, 10), lambda: search_exactly(vectors, one, 10), repeats=20, warm_up=2
-    )
-    size = sum(file.stat().st_size for file in folder.glob("*.faiss")) / 1e6
-    return [
-        Row(
-            f"search over {count} windows, ms per query",
-            f"{1000 * ours:.2f} ms, index {size:.0f} MB, built in {index.facts.build_seconds:.0f} s with"
-            f" {memory:.0f} MB",
-            f"{1000 * reference:.1f} ms exactly",
-            1000 * ours,
-            50.0,
-            at_most=True,
-        ),
-        Row(f"search over {count} windows, recall@10", f"{recall:.3f}", "1 exactly", recall, 0.95),
-    ]
-
-
-def _streaming(store: Store) -> Row:
+def _live(store: Store) -> Row:
     """Milliseconds from the last frame of a stride to its answer, as a share of a stride of a quarter
     second.
     """
