@@ -58,7 +58,7 @@ def test_tutorial_runs(page: Path, tmp_path: Path) -> None:
 def provide_film(path: Path) -> None:
     """Two seconds of a real film, if there is one with the weights to read it."""
     for name in ("av", "mediapipe"):
-        pytest.importorskip(name, reason="films need `pip install 'halp-motion[video]'`")
+        pytest.importorskip(name, reason="videos need `pip install 'halp-motion[video]'`")
     if not kept_pose_model().is_file():
         pytest.skip("no pose model: halp pose-model")
     spec = find_spec("Sports2D")

@@ -44,7 +44,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Engine:
-    """Where shards run, as options say it.
+    """Where shards run, from the options.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
-            raise InputError(f"{self.workers} workers cannot do anything; choose at least 1")
+            raise InputError(f"{self.workers} workers: choose at least 1")
         if self.address is not None and self.address.partition("://")[0] not in _SCHEMES:
             raise InputError(f"'{self.address}' is not the address of a scheduler; write tcp://HOST:PORT")
 
@@ -84,7 +84,7 @@ class Engine:
 
     @contextmanager
     def pool(self) -> Iterator[tuple[Callable[[], Executor], int]]:
-        """A function that makes an executor (again, if one broke), and how many tasks it gets at a time."""
+        """A function that creates an executor (again after a crash), and the number of tasks in flight."""
         if self.executor is not None:
             given = self.executor
             yield (lambda: given), 4 * cores()
@@ -191,7 +191,7 @@ def _rounds(
     make: Callable[[], Executor],
     most: int,
 ) -> Iterator[tuple[int, Any]]:
-    """Results as they are done, at most this many shards on their way; a broken pool is replaced."""
+    """Results as they complete, with a limited number of shards in flight; a broken pool is replaced."""
     left = list(reversed(places))
     waiting: dict[Future[Any], int] = {}
     executor = make()

@@ -44,7 +44,7 @@ def damage(frames: np.ndarray, kind: str) -> np.ndarray:
         ("gaps", ("interpolate-gaps",), "missing at times"),
         ("spikes", ("remove-outliers", "interpolate-gaps"), "jump away and back"),
         ("jitter", ("smooth=21",), "jitter"),
-        ("swap", ("track-persons",), "change places"),
+        ("swap", ("track-persons",), "swap places"),
         ("axes", ("upright",), "z points up"),
         ("units", ("metres",), "millimetres"),
         ("empty", ("drop-empty",), "nobody is seen"),

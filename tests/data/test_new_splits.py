@@ -74,7 +74,7 @@ def test_stratified_folds_give_every_class_its_share(tmp_path: Path) -> None:
         ({"by": "subjekt", "folds": 2}, "did you mean 'subject'"),
         ({"by": "subject", "hold_out": ["9"]}, "Known: 1, 2, 3, 4"),
         ({"by": "subject", "hold_out": ["1", "2", "3", "4"]}, "nothing is left for training"),
-        ({"by": "stratified", "hold_out": ["1"]}, "hold no value out"),
+        ({"by": "stratified", "hold_out": ["1"]}, "cannot hold out values"),
     ],
 )
 def test_splits_that_cannot_be_made_say_why_and_change_nothing(

@@ -91,7 +91,7 @@ def test_a_draw_is_the_same_on_every_machine() -> None:
 
 
 def test_rules_that_cannot_be_say_why() -> None:
-    with pytest.raises(InputError, match="goes by 'setup'"):
+    with pytest.raises(InputError, match="needs the column 'setup'"):
         Split("xset", "setup", (1,)).indices(COLUMNS)
     with pytest.raises(InputError, match="no test clip"):
         Split("all", "subject", tuple(range(7))).indices(COLUMNS)

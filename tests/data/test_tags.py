@@ -117,7 +117,7 @@ def test_windows_share_the_row_of_their_recording(own: Path) -> None:
     [
         ("label\nwalk\n", "names a clip; call one of them name or clip or path or file"),
         ("name,label\nnobody,walk\n", "matches no clip .*nothing was written"),
-        ("name,label\na,walk\na,run\n", "line 3, column 'name': 'a' comes twice"),
+        ("name,label\na,walk\na,run\n", "line 3, column 'name': 'a' occurs twice"),
         ("name,length\na,3\n", "column 'length' is one that halp fills itself"),
         ("name,label,class\na,b,c\n", "two columns mean the same"),
         ("", "no row below the header"),
@@ -227,7 +227,7 @@ def test_only_endings_of_files_are_stripped(tmp_path: Path) -> None:
 
 
 def test_rows_that_contradict_each_other_are_refused(takes: Path) -> None:
-    with pytest.raises(InputError, match=r"rows 's01/take1\.npy' and 's01/take1' say different things"):
+    with pytest.raises(InputError, match=r"rows 's01/take1\.npy' and 's01/take1' contradict each other"):
         tagged(takes, "name,label\ns01/take1.npy,walk\ns01/take1,run\n")
 
 

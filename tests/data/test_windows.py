@@ -112,7 +112,7 @@ def test_windows_in_seconds_need_a_frame_rate(tmp_path: Path) -> None:
     write_mediapipe(tmp_path)
     with pytest.raises(InputError, match="give it with --fps"):
         prepare("mediapipe", tmp_path, tmp_path / "store", window=1, progress=False)
-    with pytest.raises(InputError, match="a stride without a window"):
+    with pytest.raises(InputError, match="a stride needs a window"):
         prepare("mediapipe", tmp_path, tmp_path / "store", stride=1, progress=False)
 
 

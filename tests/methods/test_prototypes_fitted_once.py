@@ -159,5 +159,5 @@ def test_clustering_that_fails_leaves_no_rank_waiting(tmp_path: Path) -> None:
     jobs = start(tmp_path, FAIL, ((0, 2), (1, 2)))
     first, second = (job.communicate(timeout=300)[0] for job in jobs)
     assert first.startswith("InputError k-means got a point that is not finite")
-    assert second.startswith("LostProcess process 1 of 2 stops: process 0 failed")
+    assert second.startswith("LostProcess process 1 of 2 stops because process 0 failed")
     assert [job.returncode for job in jobs] == [0, 0]

@@ -58,7 +58,7 @@ def test_what_is_not_known_is_not_drawn(tmp_path: Path) -> None:
     text = page(anonymous(tmp_path / "store"))
     assert "Clips by subject" not in text
     assert not re.search(r">\s*-1\s*<", text)
-    assert "No joint is missing" in text
+    assert "No joints are missing" in text
     assert "have no label" in text
     assert "no splits" in text
 

@@ -226,7 +226,7 @@ def test_recordings_are_matched_by_stem_and_the_rest_is_named() -> None:
         ("x.txt", "1 2\n", "not an Audacity label"),
         ("x.boris", '{"a": 1}', "not a BORIS project"),
         ("x.xlsx", "PK", "cannot be read as a workbook"),
-        ("x.docx", "", "has an ending that events do not have"),
+        ("x.docx", "", "has an ending of no event format"),
     ],
 )
 def test_damaged_files_are_refused_in_a_sentence(name: str, text: str, sentence: str, tmp_path: Path) -> None:
@@ -286,8 +286,8 @@ def test_frames_of_sleap_become_seconds_of_its_films(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"type": [1, 7, 1]}, "event 2"),
-        ({"video": [0, 0]}, "do not fit"),
-        ({"start_frame": None}, "do not fit"),
+        ({"video": [0, 0]}, "do not match"),
+        ({"start_frame": None}, "do not match"),
     ],
 )
 def test_events_of_sleap_that_cannot_be_are_refused(

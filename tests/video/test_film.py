@@ -304,7 +304,7 @@ def test_a_video_of_one_frame_is_left_out_of_a_folder_and_the_others_are_read(
     )
     write_landmarks(kept_landmarks(lone, kept_pose_model(), PERSONS), first)
     source = open_source(folder, window=0.3)
-    with pytest.warns(UserWarning, match="'lone.mp4': .* single frame, which shows no movement"):
+    with pytest.warns(UserWarning, match="'lone.mp4': .* single frame and therefore no movement"):
         assert {name.partition("#")[0] for name in source.recordings} == {"film"}
 
 

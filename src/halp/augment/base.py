@@ -1,4 +1,4 @@
-"""What an augmentation is: settings of its own, random numbers drawn for a whole batch, then applied.
+"""The interface of augmentations: own settings, random numbers drawn for a whole batch, then applied.
 
 `draw(shape, generator)` returns tensors whose first axis is the batch, `apply(clips, drawn)` uses the rows of
 the clips it is
@@ -41,7 +41,7 @@ class ViewShape(NamedTuple):
 
 
 class AugmentationBase(Generic[Settings]):
-    """An augmentation that keeps its settings and draws nothing; most draw something."""
+    """An augmentation that keeps its settings and draws nothing; most subclasses draw something."""
 
     def __init__(self, settings: Settings, topology: Topology) -> None:
         self.settings = settings

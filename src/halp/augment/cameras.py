@@ -1,4 +1,4 @@
-"""Virtual cameras: clips in space become key points in a picture, with the faults that pose estimators make.
+"""Virtual cameras: 3D clips become 2D key points, with the errors of pose estimators.
 
 The steps of a policy in their order: `bone-lengths` (in space), `camera`, faults (`jitter`, `side-swaps`,
 `picture-edge`,
@@ -147,7 +147,7 @@ class BoneLengths(AugmentationBase[BoneLengthSettings]):
 @register_augmentation("jitter")
 @dataclass(frozen=True)
 class Jitter(CheckedSettings):
-    """What a pose estimator adds to key points, in sizes of the body; missing ones stay missing.
+    """Key-point noise of a pose estimator, in body sizes; missing points stay missing.
 
     The noise's standard deviation is U(0, sigma) for every clip, and there are spikes beside it.
     """
@@ -177,7 +177,7 @@ class SideSwapSettings(CheckedSettings):
 
 @register_augmentation("side-swaps", SideSwapSettings)
 class SideSwaps(AugmentationBase[SideSwapSettings]):
-    """A run of frames at a random place in which an estimator takes left limbs for right ones."""
+    """A run of frames at a random position in which left limbs are taken for right ones."""
 
     def __init__(self, settings: SideSwapSettings, topology: Topology) -> None:
         super().__init__(settings, topology)

@@ -128,7 +128,7 @@ class TimeMask(CheckedSettings):
 @register_augmentation("frame-rate")
 @dataclass(frozen=True)
 class FrameRate(FactorSettings):
-    """Play the clip U(min, max) times as fast, interpolated; a faster one waits at its last frame."""
+    """Play the clip U(min, max) times as fast, interpolated; a faster one repeats its last frame."""
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         return {"rate": self.factors(shape.batch, 1, generator=generator)}

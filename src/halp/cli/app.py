@@ -1,4 +1,4 @@
-"""What the commands share: the application they register with, and how they print for machines."""
+"""Shared by all commands: the application they register with, and printing for machines."""
 
 from __future__ import annotations
 

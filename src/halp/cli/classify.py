@@ -36,7 +36,7 @@ def classify_fit(
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Fit a classifier on labelled recordings and say how good it is, beside the raw coordinates.
+    """Fit a classifier on labelled recordings and report its accuracy beside that of raw coordinates.
 
     Examples:
         halp classify fit runs/small-seed0 labelled model
@@ -86,7 +86,7 @@ def classify_predict(
     cache: bool = True,
     json: bool = False,
 ) -> None:
-    """Give every clip or window its most probable class, and reject those unlike all labelled ones.
+    """Predict the class of every clip or window, and reject those unlike all labelled ones.
 
     Examples:
         halp classify predict model recordings

@@ -38,7 +38,8 @@ def prepare(
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
-    """Turn pose files into a store: read, normalise, keep, and name every clip that was left out or repaired.
+    """Turn pose files into a store: read and normalise them, and report every clip that was dropped or
+    repaired.
 
     Examples:
         halp prepare ntu-60 nturgb+d_skeletons stores/ntu60
@@ -91,7 +92,7 @@ def prepare(
 
 @app.command
 def join(out: Positional[Path]) -> None:
-    """Put the parts of a job array together: what `--shard 1/n` … `--shard n/n` of a command computed.
+    """Join the parts of a job array: the results of `--shard 1/n` … `--shard n/n` of a command.
 
     Example: halp join stores/mine
 

@@ -122,7 +122,7 @@ def _row(
 
 
 def _clear(folder: Path, overwrite: bool) -> None:
-    """Remove what an earlier demonstration left, and nothing else.
+    """Remove the files of an earlier demonstration, and nothing else.
 
     A folder of a demonstration carries a marker, which is written before anything else. Without it, or where
     a part is neither a store nor a run, nothing is touched.

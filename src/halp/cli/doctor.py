@@ -1,4 +1,4 @@
-"""What is installed, what is missing and what to do about it: the answer of `halp doctor`."""
+"""What is installed, what is missing and how to install it: the answer of `halp doctor`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def diagnose() -> dict[str, Any]:
 
 
 def _requirements() -> list[tuple[str, str | None]]:
-    """Packages that halp asks for, each with the extra that it belongs to."""
+    """Requirements of halp, each with the extra that it belongs to."""
     pairs = []
     for line in _requires():
         name = re.match(r"[\w.-]+", line)

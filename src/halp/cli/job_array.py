@@ -20,7 +20,7 @@ def _record(out: Path) -> Path:
 
 @contextmanager
 def job_array(out: Path) -> Iterator[None]:
-    """Around a command that writes `out`: a part that is done ends it, with a note for `halp join`."""
+    """Wrap a command that writes `out`: a completed part ends it and leaves a note for `halp join`."""
     try:
         yield
     except PartDone as done:
@@ -31,7 +31,7 @@ def job_array(out: Path) -> Iterator[None]:
 
 
 def join_parts(out: Path) -> None:
-    """Put the parts of a job array together: run their command again, with all shards already computed.
+    """Join the parts of a job array: rerun their command when all shards are computed.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class PoseOptions(WholeOptions):
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """Where labels come from, and how many recordings may go without."""
+    """Where labels come from, and the share of known recordings that may be rejected."""
 
     labels: Path | None = None
     """A CSV table with the columns name (or path) and label; subject separates people in cross-validation."""

@@ -1,4 +1,4 @@
-"""How answers look on a terminal: words and tables by type of answer. Their JSON is their own."""
+"""Terminal output by type of answer: text and tables. JSON is produced by the answers themselves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def present(answer: Any) -> Shown:
 
 @singledispatch
 def _present(answer: Any) -> Shown:
-    raise TypeError(f"{type(answer).__name__} has no presentation")
+    """The table of an answer whose JSON is a list of rows."""
+    return Shown([table_of(answer.to_json(), digits=2)])
 
 
 def _register() -> None:
@@ -124,7 +125,7 @@ def _predictions(answer: Any) -> Shown:
 
 
 def _prediction_row(event: Event) -> dict[str, Any]:
-    """A row for people: the state of a span instead of a class that it does not have."""
+    """A row for reading: a span without a class shows why."""
     state = event.label if event.label in UNSEEN else "rejected" if event.more.get("rejected") else ""
     row = {"recording": event.recording, "start": event.start, "stop": event.stop, "score": event.score}
     return row | {"label": "" if state else event.label, "best": event.more.get("best"), "": state}

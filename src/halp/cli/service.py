@@ -66,7 +66,7 @@ cache = app.group(
 
 @cache.command(name="show")
 def cache_show(*, json: bool = False) -> None:
-    """Show what the cache folder holds.
+    """Show the contents of the cache folder.
 
     Example: halp cache show
 
@@ -82,7 +82,7 @@ def cache_show(*, json: bool = False) -> None:
 
 @cache.command(name="clear")
 def cache_clear(*, json: bool = False) -> None:
-    """Remove what halp keeps in the cache folder; it is computed again when it is needed.
+    """Remove halp's files from the cache folder; they are recomputed when needed.
 
     Example: halp cache clear
 

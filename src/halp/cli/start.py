@@ -1,4 +1,4 @@
-"""Commands to begin with: the demonstration, what is installed, and the recipes."""
+"""First commands: the demonstration, the installation, and the recipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands about training: from stores to runs, and checkpoints of others."""
+"""Training commands: from stores to runs, and conversion of checkpoints."""
 
 from __future__ import annotations
 

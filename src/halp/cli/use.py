@@ -21,7 +21,7 @@ from halp.core.errors import InputError
 
 @app.command
 def encoders(*, json: bool = False) -> None:
-    """List the encoders that come with halp: what each reads and gives."""
+    """List the encoders that come with halp, with their input and output."""
     from halp.core.packages import list_encoders
 
     shipped = list_encoders()
@@ -178,7 +178,7 @@ def push(package: Positional[Path], repository: Positional[str], *, private: boo
 
 @app.command
 def pull(repository: Positional[str], out: Positional[Path], *, revision: str | None = None) -> None:
-    """Download an encoder package from a model hub, checked before it takes its name.
+    """Download an encoder package from a model hub and verify it before it is installed.
 
     Example: halp pull me/my-encoder my-encoder
 

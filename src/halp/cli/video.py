@@ -1,4 +1,4 @@
-"""Commands for looking: the explorer, the weights of the pose estimator, and live recognition."""
+"""The explorer, the weights of the pose estimator, and live recognition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def explore(
     port: int = 0,
     reading: ReadingArgs = READING,
 ) -> None:
-    """Open a page over a collection: a map of all movements, players, search, labels, groups and timelines.
+    """Open a page on a collection: a map of all movements, players, search, labels, groups and timelines.
 
     The page is served on this machine only, at an address with a secret of its own, until Ctrl-C. Labels are
     kept in a database as they are given, and written to a CSV table of events beside it.

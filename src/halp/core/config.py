@@ -24,7 +24,7 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", boo
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a setting may be: a number within bounds, or one of several names."""
+    """The range of a setting: a number within bounds, or one of several names."""
 
     least: float = -math.inf
     above: float = -math.inf
@@ -33,7 +33,7 @@ class Limits:
     among: Iterable[str] = ()
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse a value that lies outside, or an entry of a list that does; None is no value."""
+        """Raise if a value, or an entry of a list, is out of range; None is not checked."""
         for entry in value if isinstance(value, (list, tuple)) else [] if value is None else [value]:
             if self.among:
                 check_choice(name, entry, self.among)
@@ -52,7 +52,7 @@ class Limits:
 
 
 def limited(default: Any, **limits: Any) -> Any:
-    """A field of settings: its default and what it may be (`least`, `above`, `most`, `below` or `among`).
+    """A field of settings with its default and range (`least`, `above`, `most`, `below` or `among`).
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Mask(CheckedSettings):
@@ -66,7 +66,7 @@ def limited(default: Any, **limits: Any) -> Any:
 
 
 def check_limits(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> None:
-    """Refuse values of a dataclass's fields that lie outside of what these say."""
+    """Raise if a field of a dataclass is outside its limits."""
     for field in dataclasses.fields(kind):
         if "limits" in field.metadata and field.name in values:
             field.metadata["limits"].check(f"{prefix}{field.name}", values[field.name])
@@ -96,7 +96,8 @@ def build_settings(kind: type[SETTINGS], data: Any, prefix: str = "", more: Iter
     encoder.width.
     """
     data = {
-        respell(key, field_types(kind)): value for key, value in section(data, prefix.rstrip(".")).items()
+        british_spelling(key, field_types(kind)): value
+        for key, value in section(data, prefix.rstrip(".")).items()
     }
     hints = field_types(kind)
     for key in data:
@@ -113,13 +114,13 @@ def field_types(kind: type[Any]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
-def respell(key: str, known: Iterable[str]) -> str:
-    """The key as we spell it, where the other spelling of English was typed."""
+def british_spelling(key: str, known: Iterable[str]) -> str:
+    """The key in British spelling if its American spelling was given."""
     return SPELLINGS.get(key, key) if key not in known else key
 
 
 def unknown_setting(key: str, known: Iterable[str], prefix: str = "", more: Iterable[str] = ()) -> InputError:
-    """The error for a key that nobody has, with the nearest spelling."""
+    """The error for an unknown key, with the nearest known spelling."""
     every = [f"{prefix}{name}" for name in known]
     near = difflib.get_close_matches(f"{prefix}{key}", [*every, *more], n=1)
     # what people write for a name of several words, as `lr` for `learning_rate`
@@ -132,7 +133,7 @@ def unknown_setting(key: str, known: Iterable[str], prefix: str = "", more: Iter
 
 
 def checked_value(hint: Any, value: Any, key: str) -> Any:
-    """A plain value as the type that a setting has; whole numbers pass for numbers, lists for tuples."""
+    """Convert a plain value to the type of a setting; whole numbers are valid floats, lists valid tuples."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return value if isinstance(value, hint) else build_settings(hint, value, f"{key}.")
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:

@@ -27,7 +27,7 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """Which of them this is."""
+    """The number of this process."""
     return distributed.get_rank() if world_size() > 1 else 0
 
 
@@ -74,7 +74,7 @@ def broadcast(x: Tensor) -> Tensor:
 def compute_on_rank_zero(
     make: Callable[[], Tensor], room: Tensor, generator: torch.Generator | None = None
 ) -> Tensor:
-    """What `make` returns on rank 0; the others receive it in `room`, of the same shape.
+    """Broadcast what `make` returns on rank 0 into `room`, a tensor of the same shape.
 
     Its draws from `generator` (default: torch's own for the device of `room`) count on every rank. If it
     fails, every rank does, and none is left waiting.
@@ -89,7 +89,7 @@ def compute_on_rank_zero(
             failure = error
     if any_rank(failure is not None, room.device):
         raise failure or LostProcess(
-            f"process {rank()} of {world_size()} stops: process 0 failed, and says why"
+            f"process {rank()} of {world_size()} stops because process 0 failed; see its message"
         )
     broadcast(room)
     draws = _own_generator(room.device) if generator is None else generator
@@ -107,7 +107,7 @@ def sum_over_processes(x: Tensor) -> Tensor:
 
 
 def any_rank(flag: bool, device: torch.device | str = "cpu") -> bool:
-    """Whether the flag is up on any rank; all of them learn it."""
+    """Whether the flag is set on any rank; every rank gets the answer."""
     if world_size() == 1:
         return flag
     up = torch.tensor(float(flag), device=device)

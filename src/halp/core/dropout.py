@@ -104,7 +104,7 @@ def replace_dropout(model: nn.Module) -> None:
 
 
 def dropouts(model: nn.Module) -> Iterator[StepDropout]:
-    """The modules of a model that drop anything."""
+    """The dropout modules of a model."""
     return (module for module in model.modules() if isinstance(module, StepDropout) and module.p > 0)
 
 

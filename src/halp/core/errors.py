@@ -28,13 +28,13 @@ def missing_extra(need: str, extra: str) -> InputError:
 
 
 class Interrupted(Exception):
-    """Stopped because it was asked to; everything is saved."""
+    """Stopped by a signal; everything is saved."""
 
     exit_code = 3
 
 
 class Diverged(Exception):
-    """The loss is not a number any more."""
+    """The loss is no longer finite."""
 
     exit_code = 1
 

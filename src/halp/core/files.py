@@ -103,7 +103,7 @@ def spreadsheet_cell(value: Any) -> Any:
 
 
 def plain_cell(text: str) -> str:
-    """A cell as it was before `spreadsheet_cell`."""
+    """Undo `spreadsheet_cell`."""
     return text[1:] if text[:1] == "'" and _is_formula(text.lstrip("'")) else text
 
 
@@ -219,7 +219,7 @@ def building(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def put_in_place(partial: Path, path: Path) -> None:
-    """Give a finished folder its name; a folder that has it already is replaced and removed.
+    """Give a finished folder its name, replacing and removing a folder that has it.
 
     Where the system can exchange two names, `path` is the old or the new folder at every moment. Elsewhere
     the old one is first moved aside; a process that dies between the two steps leaves it there, and
@@ -283,7 +283,7 @@ def _lock_of(partial: Path) -> Path:
 
 
 def release(array: Any) -> None:
-    """Return the memory of a mapped file that was read; its pages are read again where they are used."""
+    """Return the memory of a mapped file that was read; its pages are reloaded on access."""
     mapped = getattr(array, "_mmap", None)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)

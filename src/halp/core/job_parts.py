@@ -26,14 +26,14 @@ def parse_part(text: str) -> Part:
 
 
 class PartDone(Exception):
-    """One part of the shards was computed, as `--shard` asks for; an answer needs all of them."""
+    """One part of the shards is computed, as `--shard` asks; the answer needs all parts."""
 
     def __init__(self, part: Part, there: int, wanted: int) -> None:
-        super().__init__(f"part {part[0]}/{part[1]} is done: {there} of {wanted} shards are there")
+        super().__init__(f"part {part[0]}/{part[1]} is done: {there} of {wanted} shards are complete")
 
 
 class NotAllThere(InputError):
-    """Parts are joined of which some were not computed yet."""
+    """Parts are being joined, but some have not been computed."""
 
 
 _joining: ContextVar[int] = ContextVar("parts that are joined", default=0)
@@ -41,7 +41,7 @@ _joining: ContextVar[int] = ContextVar("parts that are joined", default=0)
 
 @contextmanager
 def joining(parts: int) -> Iterator[None]:
-    """Inside, nothing is computed: missing shards are an error that names the parts to run again."""
+    """In this context nothing is computed: missing shards raise an error that names the parts to run again."""
     token = _joining.set(parts)
     try:
         yield
@@ -50,16 +50,16 @@ def joining(parts: int) -> Iterator[None]:
 
 
 def in_job_array(part: Part | None) -> bool:
-    """Whether the work is done in parts, or these are put together."""
+    """Whether one part is being computed, or parts are being joined."""
     return part is not None or _joining.get() > 0
 
 
 def check_all_there(missing: Sequence[int], wanted: int) -> None:
-    """Raise where parts are joined and shards, by their places, are missing."""
+    """Raise if parts are being joined and some shards are missing."""
     if missing and (parts := _joining.get()):
         again = ", ".join(
             f"--shard {part}/{parts}" for part in sorted({place % parts + 1 for place in missing})
         )
         raise NotAllThere(
-            f"{len(missing)} of {wanted} shards are not there yet; run the command again with {again}"
+            f"{len(missing)} of {wanted} shards are missing; run the command again with {again}"
         )

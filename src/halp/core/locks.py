@@ -24,13 +24,13 @@ _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 class InUse(InputError):
-    """Somebody else holds the lock; it is known to live, so that waiting for it makes sense."""
+    """Another live process holds the lock, so waiting for it makes sense."""
 
     waits = True
 
 
 class CannotLock(InputError):
-    """The place is not writable, so what the lock would protect is not either."""
+    """The folder is not writable, so what the lock protects cannot change either."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
 
 
 def _check_writable(path: Path, what: str) -> None:
-    """Raise `CannotLock` where no file can be made beside the lock."""
+    """Raise `CannotLock` if no file can be created beside the lock."""
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
@@ -103,7 +103,7 @@ def _read_owner(path: Path) -> str:
 
 @contextmanager
 def locked_where_possible(path: Path, what: str) -> Iterator[None]:
-    """As `locked`, but where the place is read-only, and so cannot be damaged, there is no lock."""
+    """Like `locked`, but a read-only place, which cannot be damaged, gets no lock."""
     with ExitStack() as stack:
         with suppress(CannotLock):
             stack.enter_context(locked(path, what))

@@ -45,7 +45,7 @@ def find_encoder(source: str | os.PathLike[str]) -> Path:
 
 
 def is_package(path: Path) -> bool:
-    """Whether a folder is a package rather than a run."""
+    """Whether a folder is a package, not a run."""
     return (path / CONFIG).is_file()
 
 

@@ -63,7 +63,7 @@ class Bar:
             )
 
     def expect(self, total: int) -> None:
-        """Correct how many there are altogether."""
+        """Correct the total."""
         self.total = total
         if self._rich is not None:
             self._rich.update(self._task, total=total)

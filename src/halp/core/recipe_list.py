@@ -1,4 +1,4 @@
-"""The recipes that come with halp at a glance, read without torch so that listing them is quick.
+"""Summaries of the recipes that come with halp, read without torch so that listing them is quick.
 
 Most stand in tables, one file per data set with an entry per method: `tables/ntu60.toml` has `[halp]`, which
 is the recipe

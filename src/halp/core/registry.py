@@ -94,7 +94,7 @@ class Registry(Generic[COMPONENT]):
 
 @contextmanager
 def as_plugin(name: str) -> Iterator[None]:
-    """What registers inside belongs to the plugin of that name."""
+    """Components registered in this context belong to the plugin of that name."""
     token = loading_plugin.set(name)
     try:
         yield
@@ -170,7 +170,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def plugins_of(entries: Iterable[Component]) -> dict[str, list[str]]:
-    """The plugins that components come from, each with their names, for the record of a run."""
+    """The plugins that provide these components, each with the names of its own, for the record of a run."""
     names_by_plugin: dict[str, list[str]] = {}
     for entry in entries:
         if entry.plugin is not None:
@@ -179,7 +179,7 @@ def plugins_of(entries: Iterable[Component]) -> dict[str, list[str]]:
 
 
 def require_plugins(needed: Mapping[str, Any], registries: Iterable[Any], what: str) -> None:
-    """Refuse to open something whose components nobody has registered, in one sentence."""
+    """Raise one clear error if components of a run or package are not registered."""
     known = {name for registry in registries for name in registry}
     for plugin, names in needed.items():
         missing = [name for name in names if name not in known]

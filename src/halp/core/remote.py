@@ -60,7 +60,9 @@ def _fetch(url: str, place: Path, may_be_absent: bool) -> Path:
             raise InputError(f"there is nothing at '{url}'; check the address and the permission to list it")
         states = {name: _state(facts) for name, facts in files.items()}
         if outside := next((name for name in files if not _is_inside(name)), None):
-            raise InputError(f"'{url}' holds a file called '{outside}', which leads outside; rename it")
+            raise InputError(
+                f"'{url}' holds a file called '{outside}', which points outside the folder; rename it"
+            )
         for gone in before.keys() - states.keys():  # first: a file may have become a folder, or the reverse
             (folder / gone).unlink(missing_ok=True)
             with suppress(OSError):
@@ -84,9 +86,9 @@ def _find(system: Any, root: str) -> dict[str, Mapping[str, Any]]:
 
 
 def upload_folder(folder: Path, url: str, *, last: str, replaceable: re.Pattern[str]) -> None:
-    """Write a folder to an address: new files first, then the file `last`, which makes them count; then files
-    named as `replaceable` says that the folder does not hold are removed. Other files than `last` are named
-    by their content.
+    """Upload a folder: new files first, then the file `last`, which completes the upload; then delete remote
+    files that `replaceable` matches and the folder lacks. Names of all files but `last` depend on their
+    content.
     """
     ours = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     with _file_system(url) as (system, root):

@@ -30,7 +30,7 @@ def steps_in_epoch(clips: int, batch_size: int) -> int:
 
 
 def epoch_batches(clips: int, batch_size: int, seed: int, epoch: int) -> Tensor:
-    """Shuffled positions `(steps, batch)` of the clips of an epoch; an incomplete last batch is left out."""
+    """Shuffled positions `(steps, batch)` of the clips of an epoch; an incomplete last batch is dropped."""
     order = torch.randperm(clips, generator=generator(seed, "order", epoch))
     batch_size = min(batch_size, clips)
     return order[: steps_in_epoch(clips, batch_size) * batch_size].view(-1, batch_size)

@@ -11,7 +11,7 @@ _URL = re.compile(r"([a-z][a-z0-9+]+):/{1,3}(?!/)(.*)", re.DOTALL)
 
 
 def remote_url(path: object) -> str | None:
-    """The address that a path is, None for paths of this machine; `Path` has made one slash of two.
+    """The address in a path, None for a local path; `Path` has merged its two slashes into one.
 
     >>> from pathlib import Path
     >>> remote_url("s3://bucket/a"), remote_url(Path("s3://bucket/a")), remote_url("C:/a"), remote_url("a/b")
@@ -26,9 +26,9 @@ def remote_url(path: object) -> str | None:
 
 
 def check_local(path: str | os.PathLike[str]) -> None:
-    """Refuse to write where a path is an address."""
+    """Raise if the path to write to is an address."""
     if (url := remote_url(path)) is not None:
         raise InputError(
-            f"'{url}' cannot be written: of all that halp writes, only collections may have such an address"
+            f"'{url}' cannot be written: only collections can be written to such an address"
             " (`halp embed ENCODER SOURCE ADDRESS`); write to a folder of this machine and copy it"
         )

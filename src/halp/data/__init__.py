@@ -1,1 +1,1 @@
-"""Clips: how recordings come in, are normalised, kept in stores and split."""
+"""Data: recordings are read, normalised, kept in stores and split."""

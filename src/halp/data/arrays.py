@@ -1,4 +1,4 @@
-"""NumPy arrays in memory to a store, for data that no reader knows."""
+"""Make a store of NumPy arrays in memory, for data that no reader knows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def store_from_arrays(
         if values is not None and len(values) != len(arrays):
             raise InputError(f"there are {len(arrays)} arrays but {len(values)} {column}; give one per array")
     if not len(arrays):
-        raise InputError("there is no array to make a store of; give at least one")
+        raise InputError("no arrays were given; give at least one")
     names = [f"clip-{number:06}" for number in range(len(arrays))] if names is None else list(names)
     persons = max(checked_array(array, known, name).shape[1] for array, name in zip(arrays, names))
     writer = StoreWriter(
@@ -63,8 +63,8 @@ def store_from_arrays(
             )
             if class_names and not -1 <= label < len(class_names):
                 raise InputError(
-                    f"array '{name}' has class {label}; there are {len(class_names)} class names, count"
-                    " from 0"
+                    f"array '{name}' has class {label}; there are {len(class_names)} class names,"
+                    " counted from 0"
                 )
             clip = Clip(checked_array(array, known, name), name, label, subject, camera)
             writer.add(normalise_clip(clip, known, steps))

@@ -1,4 +1,4 @@
-"""Which splits of a store are trained and evaluated on where the user names none."""
+"""Choose the splits of a store for training and evaluation if the user names none."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def training_clips(store: Store, split: str) -> tuple[Indices, str]:
 
 
 def drawn_by(store: Store) -> str:
-    """The column whose values stay together in stratified folds: recordings if they are known, else clips."""
+    """The column whose values stay together in stratified folds: recordings if known, else clips."""
     recordings = store.columns.get("recording")
     return "recording" if recordings is not None and recordings.dtype.kind == "U" else "name"
 
 
 def default_split(store: Store, folds: int = 5) -> tuple[list[SplitRule], str]:
-    """Rules to evaluate with where a store has no splits, and a sentence that says which they are and why.
+    """Rules to evaluate with if a store has no splits, and a sentence that names and explains them.
 
     Folds over subjects where at least two are known, otherwise folds in which every class has its share;
     windows of one recording stay together, so that no test clip overlaps a training clip.

@@ -1,4 +1,4 @@
-"""Cleaning of recordings: gaps, spikes, jitter, exchanged persons, axes and units.
+"""Cleaning of recordings: gaps, spikes, jitter, swapped persons, axes and units.
 
 Each function takes frames `(T, P, V, C)` with zeros for what is missing, and keeps every frame in its place
 in time.
@@ -33,7 +33,7 @@ def seen_joints(frames: Frames) -> Mask:
 
 
 def interpolate_gaps(frames: Frames, limit: float = np.inf) -> Frames:
-    """Fill joints missing for at most `limit` frames on the line between their neighbours in time.
+    """Interpolate joints linearly over gaps of at most `limit` frames.
 
     Only between a person's first and last frame; a joint that starts late or ends early stays where it is
     seen next.
@@ -49,7 +49,7 @@ def interpolate_gaps(frames: Frames, limit: float = np.inf) -> Frames:
 
 
 def fill_gaps(frames: Frames, topology: Topology) -> Frames:
-    """Fill what a detector missed: single joints, and all joints of a person for up to a third of the clip.
+    """Fill gaps left by a detector: single joints, and all joints of a person for up to a third of the clip.
 
     Joints go on straight lines relative to the middle of the person's hips (or the layout's centre joint),
     which goes on a straight line itself: the result does not depend on whether the recording was centred
@@ -70,7 +70,7 @@ def fill_gaps(frames: Frames, topology: Topology) -> Frames:
 
 
 def anchor_joint(topology: Topology) -> str:
-    """The joint that gaps are filled relative to; empty if a layout has none."""
+    """The joint relative to which gaps are filled; empty if a layout has none."""
     return "hip_center" if "hip_center" in topology.joints else topology.centre
 
 
@@ -119,7 +119,8 @@ def _lines(frames: npt.NDArray[Any], seen: Mask) -> tuple[npt.NDArray[Any], npt.
 
 
 def find_spikes(frames: Frames, factor: float = 10.0) -> Mask:
-    """Joints `(T, P, V)` that jump away and back within three frames by over `factor` times their usual step.
+    """Joints `(T, P, V)` that jump away and back within three frames by more than `factor` times their usual
+    step.
 
     The usual step is the third quartile of the joint's own speed, and at least a hundredth of the body's size
     per frame.
@@ -161,13 +162,13 @@ def _body_size(frames: Frames, seen: Mask) -> float:
 
 
 def remove_outliers(frames: Frames, factor: float = 10.0) -> Frames:
-    """Make spikes missing, so that `interpolate-gaps` can fill them."""
+    """Set spikes to missing, so that `interpolate-gaps` can fill them."""
     spikes = find_spikes(frames, factor)
     return np.where(spikes[..., None], np.float32(0), frames) if spikes.any() else frames
 
 
 def smooth(frames: Frames, window: float = 7.0) -> Frames:
-    """Savitzky-Golay filter of second order over `window` frames (odd); what is missing stays missing."""
+    """Savitzky-Golay filter of second order over `window` frames (odd); missing joints stay missing."""
     width = int(window)
     if width != window or width < 5 or width % 2 == 0:
         raise InputError(f"step 'smooth={window:g}' needs an odd number of frames, at least 5")
@@ -179,7 +180,7 @@ def smooth(frames: Frames, window: float = 7.0) -> Frames:
 
 
 def lowpass(frames: Frames, hertz: float = 6.0, fps: float = -1.0) -> Frames:
-    """Butterworth filter of fourth order, forwards and backwards, that keeps movements below `hertz`."""
+    """Zero-phase Butterworth filter of fourth order with a cut-off at `hertz`."""
     if fps <= 0:
         raise InputError(f"step 'lowpass={hertz:g}' needs the frame rate, which is not recorded; give --fps")
     if hertz >= fps / 2:
@@ -193,7 +194,7 @@ def lowpass(frames: Frames, hertz: float = 6.0, fps: float = -1.0) -> Frames:
 
 
 def _filtered(frames: Frames, function: Any) -> Frames:
-    """A filter over time, with gaps bridged by straight lines while it works."""
+    """Apply a filter over time to gap-free series: gaps are bridged linearly and restored."""
     seen = seen_joints(frames)
     lines, _ = _lines(frames.astype(np.float64), seen)
     bridged = np.where(np.asarray(seen.any(axis=0))[..., None], lines, 0.0)
@@ -202,7 +203,7 @@ def _filtered(frames: Frames, function: Any) -> Frames:
 
 
 def track_persons(frames: Frames, topology: Topology) -> Frames:
-    """Give every person one slot for the whole recording, independent of the order of detections."""
+    """Assign every person to one slot for the whole recording, independent of the order of detections."""
     if frames.shape[1] < 2:
         return frames
     from halp.data.tracking import Detection, follow
@@ -213,7 +214,7 @@ def track_persons(frames: Frames, topology: Topology) -> Frames:
 
 
 def exchanged_persons(frames: Frames) -> int:
-    """Frames after which the first two persons would fit far better if they changed places."""
+    """Frames after which the first two persons fit far better when swapped."""
     if frames.shape[1] < 2 or len(frames) < 2:
         return 0
     there: Mask = np.asarray(present(frames)[:, :2].all(axis=1))

@@ -83,7 +83,7 @@ class Clip:
 
     @property
     def span(self) -> int:
-        """Frames from the first to the last of the clip, those that were left out included."""
+        """Frames from the first to the last of the clip, including dropped ones."""
         return len(self.frames) + sum(count for _, count in self.absent)
 
     @property
@@ -97,7 +97,7 @@ class Clip:
         return self.start + frame_numbers(len(self.frames), self.absent) / (self.fps if self.fps > 0 else 1.0)
 
     def restored(self) -> Clip:
-        """The clip with zeros for frames that were left out, so that frames are evenly spaced."""
+        """The clip with zeros for dropped frames, so that frames are evenly spaced."""
         if not self.absent:
             return self
         frames = np.zeros((self.span, *self.shape[1:]), dtype=np.float32)
@@ -133,7 +133,7 @@ def present(frames: Frames) -> npt.NDArray[np.bool_]:
 
 
 def unknown(like: object) -> int | str:
-    """The missing value of a column: an empty string for text, -1 for numbers."""
+    """The value for unknown entries of a column: an empty string for text, -1 for numbers."""
     return "" if isinstance(like, str) else -1
 
 
@@ -143,7 +143,9 @@ NOBODY = "nobody is seen in any frame of this window"
 
 @dataclass(frozen=True)
 class Dropped:
-    """A clip that is left out, and why. `expected`: published as unusable, so no error in strict mode."""
+    """A clip that is left out, with the reason. `expected`: published as unusable, so no error in strict
+    mode.
+    """
 
     name: str
     reason: str

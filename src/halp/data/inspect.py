@@ -1,4 +1,4 @@
-"""What is in a store: counts by class, subject, camera and split, lengths, missing joints, problems."""
+"""The content of a store: counts by class, subject, camera and split, lengths, missing joints, problems."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _JITTER = 1.2
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: in words, and what to do about it."""
+    """A problem of a store, in words, with a remedy."""
 
     problem: str
     remedy: str
@@ -93,7 +93,7 @@ def _done(store: Store) -> set[str]:
 
 
 def _damaged(store: Store, sample: list[Frames]) -> Pairs:
-    """Joints that jump or tremble, persons who change places."""
+    """Joints that jump or jitter, and persons who swap places."""
     looked = f"of the {len(sample)} clips examined"
     jumps = [int(find_spikes(clip).sum()) for clip in sample]
     if any(jumps):
@@ -105,7 +105,7 @@ def _damaged(store: Store, sample: list[Frames]) -> Pairs:
     if shaky and 2 * shaky >= len(sample) and not _done(store) & {"smooth", "lowpass"}:
         yield f"jitter from frame to frame in {shaky} {looked}", "halp prepare … --normalise … smooth=7"
     if exchanged := sum(exchanged_persons(clip) > 0 for clip in sample):
-        problem = f"persons change places in {exchanged} {looked}"
+        problem = f"persons swap places in {exchanged} {looked}"
         yield problem, "halp prepare … --normalise track-persons … (first of the steps)"
 
 
@@ -158,13 +158,13 @@ def _space(store: Store, sample: list[Frames]) -> Pairs:
 
 
 def _majority(values: list[Any], usual: Any) -> Any:
-    """The most frequent of the other values, where more than half are not the usual one."""
+    """The most frequent of the other values, if more than half differ from the usual one."""
     other = [value for value in values if value != usual]
     return max(set(other), key=other.count) if 2 * len(other) > len(values) else None
 
 
 def _unknown(store: Store) -> Pairs:
-    """Clips that are long for one vector, clips without a label, a store without splits."""
+    """Clips that are long for one vector, clips without a label, and a missing split."""
     if long := int((store.lengths > _LONG).sum()):
         problem = f"{long} clips have more than {_LONG} frames; an encoder squeezes each into one vector"
         yield problem, "halp prepare … --window SECONDS --stride SECONDS"
@@ -216,7 +216,7 @@ class Inspection:
 
 
 def inspect(store: Store | str | os.PathLike[str]) -> Inspection:
-    """Count what is in a store and find what should be repaired; frames are read block by block.
+    """Count the content of a store and find problems; frames are read block by block.
 
     Parameters
     ----------

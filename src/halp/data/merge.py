@@ -144,7 +144,7 @@ def _list_stores(
 
 
 def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
-    """Open a store that lists others, which must not have changed since."""
+    """Open a store that lists others; they must not have changed since."""
     check_header(path, header)
     check_seal(path, header)
     listed = header.get("stores")
@@ -176,7 +176,7 @@ def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
 def _listed_columns(
     stores: Sequence[Store], names: Sequence[str], position: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Columns of all stores, one after the other; a value that a store does not have is not known."""
+    """Columns of all stores, concatenated; a value that a store lacks is unknown."""
     parts: list[dict[str, Any]] = []
     for number, (store, name, table) in enumerate(zip(stores, names, _labels(stores))):
         labels = [position.get(table.get(int(label), ""), -1) for label in store.labels]
@@ -199,7 +199,7 @@ def _listed_columns(
 
 
 class ListedFrames:
-    """Frames of several stores as one array `(sum T, P, V, C)`; only what is asked for is read."""
+    """Frames of several stores as one array `(sum T, P, V, C)`; only requested frames are read."""
 
     def __init__(self, maps: Sequence[Frames]) -> None:
         self._maps = list(maps)
@@ -236,7 +236,7 @@ def _class_names(stores: Sequence[Store]) -> list[str]:
 
 
 def _check_alike(stores: Sequence[Store]) -> None:
-    """Refuse stores that were normalised differently, or share clips (training clips would be tested on)."""
+    """Refuse stores that are normalised differently, or that share clips (training clips would be tested on)."""
     for first, other in itertools.combinations(stores, 2):
         if other.hash == first.hash:
             raise InputError(

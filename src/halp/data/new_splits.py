@@ -1,4 +1,4 @@
-"""Splits made on request: folds over a column, over classes, or a list of values held out for testing."""
+"""New splits on request: folds over a column, stratified folds, or a list of held-out values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def split(
     if (folds is None) == (not hold_out):
         raise InputError("a split needs either --folds NUMBER or --hold-out VALUE …, and not both")
     if by == STRATIFIED and hold_out:
-        raise InputError("stratified folds hold no value out; give --folds, or --by a column with --hold-out")
+        raise InputError(
+            "stratified folds cannot hold out values; give --folds, or --by a column with --hold-out"
+        )
     rules = _hold_out(opened, by, hold_out, name) if hold_out else _folds(opened, by, folds or 0, name, seed)
     for rule in rules:
         rule.indices(opened.columns)
@@ -98,7 +100,7 @@ def _hold_out(store: Store, by: str, values: Sequence[str], name: str | None) ->
 
 
 def _column(store: Store, by: str) -> np.ndarray:
-    """A column with known values; one that is unknown throughout is an error."""
+    """A column with known values; one that is entirely unknown is an error."""
     columns = {column: values for column, values in store.columns.items() if column != "length"}
     column = columns[check_choice(f"column of store '{store.path}'", by, [*columns, STRATIFIED])]
     if len(np.unique(column)) < 2:

@@ -122,7 +122,7 @@ def drop_empty_frames(frames: Frames, topology: Topology) -> Frames:
 
 @step("fill")
 def fill_by_repetition(frames: Frames, topology: Topology) -> Frames:
-    """Fill a person's missing frames as the authors do.
+    """Fill a person's missing frames as the authors do, by repetition.
 
     A person who is missing at the start has all seen frames moved to the front; what is missing at the end is
     filled by repeating the person's frames from the start. Gaps in between stay, unless the start was
@@ -228,7 +228,7 @@ def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
 
 @step("box")
 def scale_to_box(frames: Frames, topology: Topology) -> Frames:
-    """Scale each axis of a clip to [−1, 1] over all its joints, as P&C does; missing joints stay zero."""
+    """Scale each axis of a clip to [−1, 1] over all its joints, like P&C; missing joints stay zero."""
     seen = seen_joints(frames)
     if not seen.any():
         return frames

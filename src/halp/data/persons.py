@@ -1,4 +1,4 @@
-"""Order and choice of the persons of a clip."""
+"""Order and selection of the persons of a clip."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
 
 
 def keep_most_moving(bodies: Frames, persons: int) -> tuple[Frames, tuple[str, ...]]:
-    """The persons with the largest motion energy, most first, and a note about the others."""
+    """The persons with the largest motion energy, in descending order, and a note on the others."""
     repairs = []
     if bodies.shape[1] > persons:
         repairs.append(f"the {persons} of {bodies.shape[1]} bodies that move most kept")

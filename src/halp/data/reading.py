@@ -105,13 +105,13 @@ class Reading:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of the format, with those that have a name of their own here."""
+        """Settings of the format, including those that are fields of their own here."""
         own = {"person": None if self.person is None else str(self.person), "persons": self.persons}
         return {**self.options, **{name: value for name, value in own.items() if value is not None}}
 
     @property
     def place(self) -> Engine:
-        """Where shards run."""
+        """The engine: where shards run."""
         from halp.engine import Engine
 
         address, executor = (self.engine, None) if isinstance(self.engine, str) else (None, self.engine)

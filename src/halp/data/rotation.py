@@ -17,7 +17,7 @@ def turned(frames: Frames, rotation: Vector) -> Frames:
 
 
 def rotation_between(source: Vector, target: Vector) -> Vector:
-    """The smallest rotation that turns direction `source` onto `target`; identity without a direction.
+    """The smallest rotation that maps direction `source` onto `target`; the identity if either is zero.
 
     >>> rotation_between(np.array([0.0, 2.0, 0.0]), np.array([0.0, 0.0, 1.0])).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]]

@@ -33,7 +33,7 @@ LARGEST_FILE = {"matlab": 64 * MIB, "hdf5": 2048 * MIB}
 # A damaged file can keep a library busy without end; a sound one is read at hundreds of MB per second.
 _SECONDS, _BYTES_PER_SECOND = 10.0, 4e6
 _CHILD = Path(__file__).with_name("sandbox_child.py")
-_REFUSED = "it is not a pose file but could be an attack, do not open it otherwise"
+_REFUSED = "it is not a pose file; do not open it with other programs, it may be malicious"
 
 
 def load_pickle(path: Path, data: bytes | None = None) -> Any:
@@ -166,7 +166,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Content:
-    """Arrays of numbers by name, lists of texts by name, and texts among the attributes of each object."""
+    """Numeric arrays by name, lists of texts by name, and text attributes of each object."""
 
     numbers: dict[str, npt.NDArray[Any]]
     texts: dict[str, list[str]]

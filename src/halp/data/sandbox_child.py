@@ -1,4 +1,4 @@
-"""The process that opens HDF5, MATLAB and pickle files: it may crash, hang or run out of memory alone.
+"""The process that opens HDF5, MATLAB and pickle files: it may crash, hang or run out of memory without harm.
 
 Run as a script, without halp: a JSON line with a task (and bytes, where the content is not a file) comes in;
 a JSON line with the answer, and the bytes of its arrays, go out. Answers are plain data: nothing that is sent
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def limit_memory(size: int) -> None:
-    """Have the system refuse more memory than this, where it can."""
+    """Limit this process's memory, if the system supports it."""
     try:
         import resource
 

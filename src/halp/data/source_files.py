@@ -40,7 +40,7 @@ _left_out: ContextVar[frozenset[Path]] = ContextVar("files that are not recordin
 
 @contextmanager
 def excluding_files(*paths: Path | None) -> Iterator[None]:
-    """Inside, `walk` passes over these files."""
+    """In this context, `walk` skips these files."""
     token = _left_out.set(_left_out.get() | {path.resolve() for path in paths if path is not None})
     try:
         yield
@@ -61,7 +61,7 @@ _walked: ContextVar[dict[tuple[Path, frozenset[Path]], list[Path]] | None] = Con
 
 @contextmanager
 def walking_once() -> Iterator[None]:
-    """Inside, `walk` lists a folder only once, so that many readers can look at one source."""
+    """In this context, `walk` lists a folder only once, so that many readers can inspect one source."""
     token = _walked.set({})
     try:
         yield
@@ -118,12 +118,12 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def leads_out(path: Path, folder: Path) -> bool:
-    """Whether `path` is a link to something outside of `folder`, which is given without links."""
+    """Whether `path` is a link that points outside `folder` (a path without links)."""
     return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(folder)
 
 
 def count_links_out(root: Path) -> int:
-    """How many links below `root` lead out of it; they are not followed."""
+    """The number of links below `root` that point outside it; they are not followed."""
     inside = Path(os.path.realpath(root))
     entries = (Path(folder, name) for folder, folders, files in os.walk(root) for name in (*folders, *files))
     return sum(leads_out(path, inside) for path in entries)
@@ -135,7 +135,7 @@ def find_files(root: Path, *suffixes: str) -> list[Path]:
     files = [path for path in walk(root) if path.name.lower().endswith(wanted)]
     if not files:
         links = count_links_out(root)
-        note = f" ({links} links lead out of it and are not followed)" if links else ""
+        note = f" ({links} links point outside it and are not followed)" if links else ""
         raise InputError(
             f"'{root}' holds no file that ends with {' or '.join(suffixes)}{note}; check the path and the"
             " format"
@@ -176,7 +176,7 @@ def head(path: Path, size: int = 4096) -> bytes:
 
 
 def unreadable(path: object, error: OSError) -> InputError:
-    """The error for a file that the system does not let us read."""
+    """The error for a file that cannot be read."""
     return InputError(
         f"'{path}' cannot be read ({error.strerror or error}); check that it exists and its permissions"
     )
@@ -283,7 +283,7 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
 
 
 def short_reason(error: BaseException) -> str:
-    """The reason in a few words: some libraries quote the bytes they stumbled over."""
+    """A library's reason in a few words: some quote the bytes they failed on."""
     # NumPy's advice would not apply here
     reason = " ".join(str(error).split()).partition(" If you trust")[0] or type(error).__name__
     return reason if len(reason) <= 150 else reason[:147] + "..."

@@ -1,4 +1,4 @@
-"""Events: who did what from when to when in which recording; used for segments, labels and statistics.
+"""Events: who did what, when and in which recording; used for segments, labels and statistics.
 
 Times are half-open, `start <= t < stop`, in seconds of the recording's own clock. The label `nobody` says
 that nobody was there, `absent` that this person of a video was not; an empty label says that somebody was
@@ -191,7 +191,7 @@ class Events(Sequence[Event]):
         return dict(tiers)
 
     def check(self, *, labels: Iterable[str] | None = None, concurrent: bool = False) -> Events:
-        """Refuse labels that are not among `labels`, and events of one tier that overlap.
+        """Raise if a label is not among `labels`, or if events of one tier overlap.
 
         With `concurrent`, events of different labels may overlap: a person may walk and talk.
         """
@@ -221,7 +221,7 @@ class Events(Sequence[Event]):
         return self
 
     def merged(self, gap: float = 0.0, shortest: float = 0.0) -> Events:
-        """Bouts: events of one tier and label up to `gap` seconds apart are one; then short ones are dropped.
+        """Merge events of one tier and label that are up to `gap` seconds apart, then drop short ones.
 
         Another label between two events keeps them apart; an empty label between them is swallowed.
         Recordings keep their
@@ -297,7 +297,7 @@ def person_of(recording: str) -> int | None:
 
 
 def film_of(recording: str) -> str:
-    """The video that a person was seen in; the recording itself where it is not one of several people.
+    """The video in which a person was seen; any other recording itself.
 
     >>> film_of("visit#2"), film_of("visit")
     ('visit', 'visit')

@@ -62,7 +62,7 @@ class SplitRule(ABC):
     def _column(self, columns: Columns, column: str) -> npt.NDArray[Any]:
         if column not in columns:
             raise InputError(
-                f"split '{self.name}' goes by '{column}', which this store does not have; it has:"
+                f"split '{self.name}' needs the column '{column}', which this store lacks; it has:"
                 f" {', '.join(columns)}"
             )
         return columns[column]
@@ -179,7 +179,7 @@ class FewLabels(SplitRule):
 
 @dataclass(frozen=True)
 class Within(SplitRule):
-    """Another rule applied only to clips whose `column` is `value`, such as one source of a merged store."""
+    """Another rule restricted to clips whose `column` is `value`, such as one source of a merged store."""
 
     name: str
     base: SplitRule
@@ -245,7 +245,7 @@ _TYPES: dict[str, set[type]] = {
 
 
 def rule_from_json(name: str, data: Mapping[str, Any]) -> SplitRule:
-    """The rule that `to_json` gave; a recorded fingerprint has to fit."""
+    """The rule that `to_json` wrote; a recorded fingerprint must match."""
     fields = dict(data)
     kind = check_choice("kind of split", fields.pop("kind", Split.kind), _KINDS)
     recorded = fields.pop("hash", None)

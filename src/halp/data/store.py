@@ -125,7 +125,7 @@ class Store:
 
     @cached_property
     def timed(self) -> bool:
-        """Whether the store knows which span of which recording its clips are.
+        """Whether the store knows the recording and span of each clip.
 
         Stores of earlier versions used the words `recording` and `start` for whole numbers of their own.
         """
@@ -133,7 +133,7 @@ class Store:
 
     @cached_property
     def fps(self) -> npt.NDArray[np.float64]:
-        """Frames per second of every clip; -1 where they are not known."""
+        """Frames per second of every clip; -1 if unknown."""
         return np.asarray(self.columns.get("fps", np.full(len(self), -1.0)), dtype=np.float64)
 
     @cached_property
@@ -178,7 +178,7 @@ def _reopened(path: str, fingerprint: str) -> Store:
     """The store in another process."""
     store = open_store(path)
     if store.hash != fingerprint:
-        raise InputError(f"store '{path}' was changed meanwhile; run the command again")
+        raise InputError(f"store '{path}' was changed in the meantime; run the command again")
     return store
 
 

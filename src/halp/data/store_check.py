@@ -71,7 +71,7 @@ def check_absent(path: Path, absent: Any, lengths: npt.NDArray[np.int64]) -> dic
 
 
 def check_seal(path: Path, header: Mapping[str, Any]) -> None:
-    """Raise where `store.json` was changed by something else than halp."""
+    """Raise if `store.json` was changed by anything but halp."""
     if header.get("header_hash") != header_hash(header):
         raise damaged(path, "store.json", "it was changed after it was saved")
 
@@ -96,7 +96,7 @@ def check_splits(path: Path, splits: Mapping[str, Any]) -> dict[str, SplitRule]:
 
 
 def topology_from_json(data: Mapping[str, Any]) -> Topology:
-    """The topology that a store or a run recorded; one whose joints do not hang together is refused."""
+    """The topology recorded in a store or run; an inconsistent one is refused."""
     try:
         if len(data["joints"]) > _MOST_JOINTS:
             raise ValueError(f"it has {len(data['joints'])} joints")
@@ -163,7 +163,7 @@ def verify(
         raise damaged(
             path,
             f"frames.npy or {index_file(path).name}",
-            "the content is not what was written (its fingerprint differs)",
+            "the content was changed after it was written (its fingerprint differs)",
         )
     if bad is not None:
         frame = bad // int(np.prod(frames.shape[1:]))
@@ -200,7 +200,7 @@ def content_hash(path: Path, offset: int) -> tuple[str, int | None]:
 
 
 def _state(path: Path) -> list[list[int]] | None:
-    """What changes when a file does; None while it is too fresh for that to be sure."""
+    """A value that changes with a file; None while the file is too recent to be sure."""
     rows, newest = [], 0.0
     for file in (path / "frames.npy", index_file(path)):
         try:

@@ -56,7 +56,7 @@ def _missing(path: Path) -> InputError:
 
 
 def encodable(texts: Iterable[str]) -> bool:
-    """Whether texts can be written as UTF-8: JSON can smuggle in halves of characters."""
+    """Whether texts can be written as UTF-8: JSON can contain unpaired surrogates."""
     try:
         for text in texts:
             text.encode()
@@ -72,7 +72,7 @@ def index_file(store: Path) -> Path:
 
 
 def write_index(folder: Path, columns: Mapping[str, list[Any]]) -> bytes:
-    """Write the index of a store; what its fingerprint is made of."""
+    """Write the index of a store; returns the bytes that its fingerprint is computed from."""
     import pyarrow
     from pyarrow import parquet
 
@@ -102,7 +102,7 @@ def _typed(values: list[Any]) -> Any:
 
 
 def index_content(columns: Columns) -> bytes:
-    """The columns as the bytes that a fingerprint is made of."""
+    """The columns as the bytes that a fingerprint is computed from."""
     return json.dumps({name: values.tolist() for name, values in columns.items()}).encode()
 
 

@@ -30,7 +30,7 @@ _COLUMNS = ("label", "subject", "camera")
 
 
 def check_free(path: Path, overwrite: bool) -> None:
-    """Refuse a place for a new store where something is that must not be replaced."""
+    """Raise if the path of a new store is taken by something that must not be replaced."""
     check_local(path)
     is_store = (path / "store.json").exists()
     if path.exists() and not (overwrite and is_store):
@@ -39,7 +39,7 @@ def check_free(path: Path, overwrite: bool) -> None:
 
 
 class StoreWriter:
-    """Writes a store clip by clip with constant memory; the folder appears only when everything is in it.
+    """Write a store clip by clip in constant memory; the folder appears once it is complete.
 
     Used as a context manager: leaving it normally finishes the store, leaving it by an exception removes what
     was written.
@@ -126,7 +126,7 @@ class StoreWriter:
         )
 
     def add(self, clip: Clip) -> None:
-        """Append one clip; fewer persons than the store holds are filled up with zeros."""
+        """Append one clip; missing persons are filled with zeros."""
         length, persons, joints, dimensions = clip.shape
         expected = (len(self._topology), self._topology.dimensions)
         if (joints, dimensions) != expected or persons > self._persons:
@@ -199,7 +199,7 @@ class StoreWriter:
 
 
 def add_split(path: str | os.PathLike[str], split: SplitRule, *, replace: bool = False) -> None:
-    """Save a rule in a store under its name, atomically; it has to give clips for both parts."""
+    """Save a rule in a store under its name, atomically; both parts must have clips."""
     open_store(path)  # a lock is not made beside what is not a store
     with locked_folder(Path(os.path.realpath(path)), f"store '{path}'", wait=10):
         store = open_store(path)

@@ -1,4 +1,4 @@
-"""A synthetic data set: subjects of different build and manner perform actions before three cameras.
+"""Synthetic data: subjects of different build and style perform actions in front of three cameras.
 
 It stands in for recordings that may not be shipped. Everything follows from the seed: a clip is a function of
 (seed, class, subject, camera, repetition) alone, so that asking for more clips never changes the ones there
@@ -168,7 +168,7 @@ def _clips(subjects: int, repetitions: int, seed: int) -> Iterator[Clip]:
 
 
 def make_subject(seed: int, subject: int) -> Subject:
-    """The build and the manner of a person, by the seed and the number of the person alone."""
+    """Build and style of a person, determined by the seed and the person's number."""
     rng = np.random.default_rng((seed, _SUBJECTS, subject))
     stature = np.clip(rng.normal(1.72, 0.09), 1.5, 1.95)
     bones = {name: float(stature * share * rng.normal(1, 0.045)) for name, share in BONES.items()}
@@ -195,7 +195,7 @@ def _make_clip(
     person: Subject | None = None,
     noisy: bool = True,
 ) -> Clip:
-    """One clip; without noise it is the motion itself before the camera, complete and exact."""
+    """One clip; without noise it is the complete and exact motion as seen from the camera."""
     rng = np.random.default_rng((seed, _CLIPS, label, subject, camera, repetition))
     action = get_action(label)
     persons = [person or make_subject(seed, subject)]
@@ -213,7 +213,7 @@ def _perform(action: Action, persons: Sequence[Subject], rng: np.random.Generato
     seated = action.seated and rng.random() < 0.4
     tracks, turns = [], []
     for part, person in zip(action.parts, persons):
-        manner = _manner_today(person.manner, seated, rng)
+        manner = _manner_in_clip(person.manner, seated, rng)
         track = act(part, phase, manner, rng) + restlessness(length, rng)
         if not (seated or action.distance):
             track[:, channel("travel")] -= rng.uniform(-0.2, 0.7) * _settle(length, rng)
@@ -243,8 +243,8 @@ def _timeline(action: Action, tempo: float, rng: np.random.Generator) -> tuple[i
     return length, done - np.minimum(np.floor(done), repeats - 1)
 
 
-def _manner_today(manner: Manner, seated: bool, rng: np.random.Generator) -> Manner:
-    """A person's manner in one clip: nobody moves twice alike or always rests the hands in one way."""
+def _manner_in_clip(manner: Manner, seated: bool, rng: np.random.Generator) -> Manner:
+    """A person's style in one clip: nobody moves the same way twice."""
     rest = manner.rest.copy()
     for side in ("main", "off"):
         hand, elbow = HAND_RESTS[int(rng.choice(len(HAND_RESTS), p=(0.4, 0.15, 0.15, 0.15, 0.15)))]
@@ -314,7 +314,7 @@ def sense(joints: Array, rng: np.random.Generator) -> Frames:
 
 
 def _kept_frames(length: int, rng: np.random.Generator) -> Indices:
-    """Which frames arrive: some come twice instead of the next one, a few not at all."""
+    """Which frames arrive: some are repeated instead of the next one, a few are lost."""
     source = np.arange(length)
     source[1:] -= rng.random(length - 1) < rng.choice([0.0, 0.08])
     lost = rng.random(length) < rng.choice([0.0, 0.04])

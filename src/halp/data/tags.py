@@ -40,7 +40,7 @@ class Tags(ABC):
         """The row of a clip, or None."""
 
     def notes(self) -> list[str]:
-        """What there is to say about rows when all clips were looked for."""
+        """Remarks on rows after all clips were looked up."""
         return []
 
 
@@ -157,7 +157,7 @@ class TableTags(Tags):
         if any(other != first for other in others):
             said = " and ".join(f"'{self.keys[row]}'" for row in rows)
             raise problem(
-                self.origin, "", f"rows {said} say different things about clip '{clip.name}'", "keep one"
+                self.origin, "", f"rows {said} contradict each other about clip '{clip.name}'", "keep one"
             )
         self.used.update(rows)
         return first
@@ -229,7 +229,7 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
         # Clips of a store have lost the endings of their files.
         name = name.rpartition(".")[0] if store and name.lower().endswith(_ENDINGS) else name
         if name in rows:
-            raise problem(path, table.where(row, key), f"'{cell}' comes twice", "keep one row per clip")
+            raise problem(path, table.where(row, key), f"'{cell}' occurs twice", "keep one row per clip")
         rows[name] = row
     cells = {
         name: tuple("" if c in _NOTHING else c for c in table.columns[given])
@@ -256,7 +256,7 @@ def _bare_names(source: Path, store: bool) -> Counter[str]:
 
 
 def path_tags(pattern: str, source: Path) -> PathTags:
-    """The pattern and what it finds below the source; it has to fit at least one file."""
+    """The pattern and its matches below the source; it must match at least one file."""
     fields = [field for field, *_ in _FIELD.findall(pattern) if field]
     if not fields or not all(field.isidentifier() for field in fields) or len(set(fields)) != len(fields):
         raise InputError(
@@ -286,7 +286,7 @@ def path_tags(pattern: str, source: Path) -> PathTags:
 
 
 def _renamed(columns: Iterable[str], path: Path) -> dict[str, str]:
-    """Columns under halp's own words: `class` is a label, `participant` a subject, `view` a camera."""
+    """Columns under halp's names: `class` is a label, `participant` a subject, `view` a camera."""
     renamed = {column: _WORDS.get(column.lower(), column.lower()) for column in columns}
     for column, name in renamed.items():
         if name in _OWN or not name:

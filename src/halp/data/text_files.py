@@ -1,4 +1,4 @@
-"""Shared by the readers of text and JSON: tables of numbers, checked coordinates, uniform error messages."""
+"""Shared by readers of text and JSON: tables of numbers, checked coordinates, uniform error messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def problem(path: Path, where: str, what: str, remedy: str = "check that the fil
 
 
 def shown(value: object) -> str:
-    """A value for a message: short and on one line."""
+    """A value for a message: shortened and on one line."""
     text = repr(value) if isinstance(value, str | bytes | int | float | None) else f"a {type(value).__name__}"
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -185,7 +185,7 @@ def checked_scores(array: npt.NDArray[Any], path: Path, where: str = "") -> Floa
 
 
 def safe_name(name: object, path: Path, where: str) -> str:
-    """A clip's name from inside a file, refused if it could lead out of a folder or spoil a table."""
+    """A clip name found inside a file; raises if it could escape a folder or corrupt a table."""
     text = str(name).strip() if isinstance(name, str | int) else ""
     parts = text.replace("\\", "/").split("/")
     if not text or len(text) > LONGEST_NAME or not text.isprintable() or parts[0] == "" or ".." in parts:
@@ -206,12 +206,12 @@ def mask_low_scores(
 
 
 def drop_if_empty(clip: Clip) -> Clip | Dropped:
-    """The clip, or the note that there is nobody in it."""
+    """The clip, or a note that nobody is in it."""
     return clip if clip.frames.any() else Dropped(clip.name, "there is no body in any of its frames")
 
 
 def check_unique_names(names: Iterable[str], path: Path) -> None:
-    """Raise where two clips of one source have the same name."""
+    """Raise if two clips of one source have the same name."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise problem(path, "", f"two clips are called '{twice}'", "give every clip a name of its own")

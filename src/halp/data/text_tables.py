@@ -95,13 +95,13 @@ def _as_number(cell: str) -> int | float | str:
 
 
 def _doubled_header(path: Path, where: str, header: Sequence[str]) -> InputError:
-    """What to say about a header in which a name comes twice: of DeepLabCut, none at all, or a slip."""
+    """What to report about a header with a repeated name: a DeepLabCut table, a missing header, or a mistake."""
     if header[0] in ("scorer", "individuals", "bodyparts"):
         return problem(path, where, "this is a table of DeepLabCut", "prepare it with the format deeplabcut")
     if all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|nan|", cell) for cell in header):
         return problem(path, where, "it holds numbers and no names of columns", NO_HEADER)
     twice = next(name for name in header if header.count(name) > 1)
-    return problem(path, where, f"column {shown(twice)} comes twice", "rename one of the two")
+    return problem(path, where, f"column {shown(twice)} occurs twice", "rename one of the two")
 
 
 #: What to do about a table of numbers alone.
@@ -168,7 +168,7 @@ def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
 
 
 def read_plain_table(path: Path) -> Table:
-    """As `read_table`, for tables from spreadsheets or halp: strips the guard against formulas from cells."""
+    """Like `read_table`, for tables from spreadsheets or halp: strips the guard against formulas from cells."""
     table = read_table(path)
     return replace(
         table, columns={name: tuple(map(plain_cell, cells)) for name, cells in table.columns.items()}

@@ -1,4 +1,4 @@
-"""Persons followed over frames: detections of single frames become `(T, P, V, C)` with one person a place."""
+"""Tracking: detections of single frames become `(T, P, V, C)` with one slot per person."""
 
 from __future__ import annotations
 

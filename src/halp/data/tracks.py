@@ -1,4 +1,4 @@
-"""Who is who in a video: detections of single frames joined to one track per person over the whole recording.
+"""Tracks in a video: detections of single frames joined to one track per person over the whole recording.
 
 First, detections of neighbouring frames are joined to pieces that are beyond doubt; where two people are so
 close that they could be exchanged, a piece ends. Then all pieces are linked at once, through gaps and cuts,
@@ -56,7 +56,7 @@ class Detections:
     scores: Floats | None = None
 
     def cut(self, one: Rows, other: Rows) -> npt.NDArray[np.bool_]:
-        """Whether frames show different scenes, so that positions in them are unrelated."""
+        """Whether two frames show different scenes, so that positions in them are unrelated."""
         if self.scene is None or not self.scene.shape[1]:
             return np.zeros(len(one), dtype=bool)
         return np.abs(self.scene[one].astype(np.int16) - self.scene[other]).mean(axis=1) > _OTHER_SCENE
@@ -117,7 +117,7 @@ def _is_weak(piece: _Piece, found: Detections) -> bool:
 
 
 def _turns_back(piece: _Piece, geometry: _Geometry) -> bool:
-    """Whether a piece that begins where two people meet ends in the opposite direction: it may have changed
+    """Whether a piece that starts where two people meet ends in the opposite direction: it may have switched
     from one to the other.
     """
     if not piece.contested or piece.entered is None:
@@ -192,7 +192,7 @@ class _Geometry:
 
 
 def _pieces(found: Detections, geometry: _Geometry) -> list[_Piece]:
-    """Detections joined from frame to frame as long as nobody can be mistaken for somebody else."""
+    """Detections joined from frame to frame as long as no two people can be confused."""
     from scipy.optimize import linear_sum_assignment  # slow to import
 
     done: list[_Piece] = []
@@ -238,7 +238,7 @@ def _pieces(found: Detections, geometry: _Geometry) -> list[_Piece]:
 
 
 def _linked(pieces: Sequence[_Piece], found: Detections, geometry: _Geometry) -> list[_Piece]:
-    """Pieces joined to longer ones by the assignment of successors whose sum of costs is least."""
+    """Pieces joined to longer ones by the assignment of successors with the smallest total cost."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 

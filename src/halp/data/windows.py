@@ -69,7 +69,7 @@ class WindowSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stride is not None and self.window is None:
-            raise InputError("a stride without a window has no meaning; give --window SECONDS as well")
+            raise InputError("a stride needs a window; give --window SECONDS as well")
 
     def cut(self, clip: Clip) -> list[Clip]:
         """The windows of a clip, or the clip itself without a window length."""
@@ -98,7 +98,7 @@ class WindowSettings(CheckedSettings):
 
 
 def span_columns(clip: Clip) -> dict[str, int | float | str]:
-    """Columns of a store for a clip that knows its frame rate or its recording; none for others."""
+    """Store columns for a clip with a known frame rate or recording; none for others."""
     if clip.fps <= 0 and not clip.recording:
         return {}
     seconds = clip.span / clip.fps if clip.fps > 0 else float(clip.span)
@@ -136,7 +136,7 @@ def spans(store: Store, fps: float | None = None, part: slice = slice(None)) -> 
 
 
 def squeeze_warning(lengths: Sequence[int] | npt.NDArray[Any], frames: int) -> str | None:
-    """A warning if recordings (lengths in frames) are much longer than what an encoder reads, or None."""
+    """A warning if recordings (lengths in frames) are much longer than the encoder's input, or None."""
     long = [int(length) for length in lengths if length > _FRAMES_READ * frames]
     if not long:
         return None

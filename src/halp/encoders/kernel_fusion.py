@@ -218,7 +218,7 @@ class KernelFusionEncoder(FusionEncoder):
         )
 
     def train(self, mode: bool = True) -> KernelFusionEncoder:
-        """Train the GRU alone: the kernels were fitted to inputs centred by the statistics, which stay."""
+        """Set the mode of the GRU alone: the kernels were fitted to inputs centred by fixed statistics."""
         super().train(mode)
         self.input_norm.eval()
         return self

@@ -1,4 +1,4 @@
-"""Key points of a picture → the body in space, seen from no camera → features: the encoder of `halp-view`.
+"""2D key points → the body in 3D, independent of the camera → features: the encoder of `halp-view`.
 
 A small network over time (`Lifter`) reads where joints lie in the picture and says where they lie in the
 body's own frame, with the mean trunk upright and the mean shoulders along x, from wherever the camera looks.
@@ -52,7 +52,7 @@ class LiftedSettings(KernelFusionSettings):
 
 
 class Lifter(nn.Module):
-    """Bodies in the picture `(B, T, V, 2)` → in space `(B, T, V, 3)`, centred, in the body's own frame.
+    """Bodies in the image `(B, T, V, 2)` → in 3D `(B, T, V, 3)`, centred, in the body's own frame.
 
     The network says how deep a joint lies and what is wrong with its place in the picture; the rest is a
     rotation.

@@ -114,7 +114,7 @@ class PretrainedEncoder(nn.Module):
 
 
 class RawCoordinates(PretrainedEncoder):
-    """No encoder: the resized coordinates of a stream, flattened. A learned feature has to beat it."""
+    """No encoder: the resized coordinates of a stream, flattened. A baseline for learned features."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ def write_package(encoder: PretrainedEncoder, folder: Path, *, card: str = "") -
 
 
 def describe(encoder: PretrainedEncoder) -> dict[str, Any]:
-    """What `config.json` says of an encoder, without the hash of the weights."""
+    """The content of `config.json` about an encoder, without the hash of the weights."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -189,7 +189,7 @@ def describe(encoder: PretrainedEncoder) -> dict[str, Any]:
 
 
 def _public(origin: Mapping[str, Any]) -> dict[str, Any]:
-    """Where an encoder comes from, without the folders of the machine it was trained on."""
+    """The origin of an encoder without folders of the machine it was trained on."""
     shown = {key: Path(value).name if key == "run" else value for key, value in origin.items()}
     return shown | ({"initialised": _public(origin["initialised"])} if "initialised" in origin else {})
 

@@ -1,4 +1,4 @@
-"""An encoder for which left and right count less, or not at all: it reads every clip and its mirror image."""
+"""An encoder with reduced or no sensitivity to sides: it reads every clip and its mirror image."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BothSides(nn.Module):
 
 
 def with_sides(encoder: PretrainedEncoder, sides: str) -> PretrainedEncoder:
-    """The encoder for which sides matter (itself), matter less (`soft`), or do not (`same`)."""
+    """The encoder for which left and right matter (itself), matter less (`soft`), or do not (`same`)."""
     if check_choice("sides", sides, SIDES) == "matter":
         return encoder
     both = encoder.around(BothSides(encoder.encoder, encoder.topology, sides), encoder.origin)
@@ -47,7 +47,7 @@ def with_sides(encoder: PretrainedEncoder, sides: str) -> PretrainedEncoder:
 
 
 def sides_of(encoder: PretrainedEncoder) -> str:
-    """Which of the three an encoder is."""
+    """Which of the three modes an encoder has."""
     return encoder.encoder.sides if isinstance(encoder.encoder, BothSides) else "matter"
 
 

@@ -1,4 +1,4 @@
-"""Jitter of a recording, estimated from the clip itself, and smoothed only as far as it is jittery.
+"""Jitter of a recording, estimated from the clip, and smoothing in proportion to it.
 
 White noise of variance σ² makes neighbouring second differences of a course opposite: their mean product is
 −4 σ². A movement makes them alike. So `noise` is 0 for clean movements unless they turn within a few frames,

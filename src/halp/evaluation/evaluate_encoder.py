@@ -151,7 +151,7 @@ def evaluate(
 
 
 def _evaluate_by(protocol: str, context: ProtocolContext, settings: Any, seeds: list[int]) -> Result:
-    """The result of one protocol; the backbone must come out as it went in."""
+    """The result of one protocol; raises if the backbone changed."""
     backbone, store = context.encoder, context.store
     # raw coordinates have no weights and live anywhere
     home = next((parameter.device for parameter in backbone.parameters()), torch.device("cpu"))

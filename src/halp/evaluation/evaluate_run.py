@@ -121,7 +121,7 @@ class EncoderResults:
 
 
 def settings_for(encoder: Any, protocol: str, settings: ProtocolSettings) -> dict[str, Any] | None:
-    """Settings of a protocol for this encoder; None if the protocol could not train or fuse anything."""
+    """Settings of a protocol for this encoder; None if it has nothing to train or fuse."""
     chosen, known = dict(settings.get(protocol, {})), get_protocol(protocol)
     raw = isinstance(encoder, RawCoordinates)
     if not raw and "shipped" not in encoder.origin:
@@ -166,7 +166,7 @@ def evaluate_protocols(
 
 
 def _save(path: Path, result: Result) -> None:
-    """Save a result in its run; if the folder is read-only, only a note says so."""
+    """Save a result in its run; a read-only folder causes only a note."""
     try:
         result.save(path)
     except InputError as error:
@@ -277,14 +277,14 @@ def _place(result: Result) -> tuple[str, str]:
 
 
 def fresh_weights(encoder: PretrainedEncoder) -> PretrainedEncoder:
-    """The architecture of an encoder with weights as they are before any training."""
+    """The architecture of an encoder with its initial weights."""
     with seeded(0):
         inner = build_architecture(encoder.architecture, encoder.topology, encoder.persons)
     return encoder.around(inner, {"trained": False})
 
 
 def ensemble_of(runs: Sequence[Run]) -> EncoderEnsemble:
-    """All streams of these runs; a stream that occurs twice is numbered."""
+    """All streams of these runs; repeated streams are numbered."""
     members: dict[str, PretrainedEncoder] = {}
     for run in runs:
         for stream in run.recipe.streams:

@@ -45,7 +45,7 @@ def training_crops(pool: ClipPool, clips: Tensor, draws: torch.Generator) -> tup
 
 @dataclass(frozen=True)
 class ProtocolContext:
-    """What a protocol gets: an encoder, labelled clips in two parts, a seed, and features on demand.
+    """What a protocol receives: an encoder, labelled clips in two parts, a seed, and features on demand.
 
     Contexts made by `dataclasses.replace` share the clips and central features of an encoder, which depend on
     neither seed nor split.
@@ -122,7 +122,7 @@ class ProtocolContext:
         return self._cached(crop, lambda: self._crops("linear crops", number))
 
     def fresh_crops(self, purpose: str, number: int) -> Features:
-        """The same, encoded now."""
+        """The same, encoded again."""
         return np.concatenate(list(self._crops(purpose, number)))
 
     def few_labels(self, share: float, *, stratified: bool = False) -> Labels:
@@ -161,7 +161,7 @@ class Predictions:
 
 
 class EncoderEnsemble(nn.Module):
-    """Several encoders under one roof, such as those of the joint, motion and bone streams."""
+    """Several encoders as one, such as those of the joint, motion and bone streams."""
 
     def __init__(self, members: Mapping[str, PretrainedEncoder]) -> None:
         super().__init__()

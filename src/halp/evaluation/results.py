@@ -66,7 +66,7 @@ class Result:
     format: int = FORMAT
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result whole or not at all; one that does not fit the schema is not written."""
+        """Write the result atomically; an invalid one is not written."""
         data = json.loads(json.dumps(asdict(self)))
         if violation := schema_violation(data):
             raise ValueError(f"the result does not fit its schema ({violation}) and is not saved")
@@ -79,7 +79,7 @@ class Result:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
-        """Read a result; a file that does not fit the schema is refused with the difference."""
+        """Read a result; an invalid file is refused with the violation."""
         data = read_json(path)
         if violation := schema_violation(data):
             raise InputError(f"'{path}' is not a result of this version of halp: {violation}; evaluate again")
@@ -95,7 +95,7 @@ def _validator() -> Any:
 
 
 def schema_violation(data: Any) -> str | None:
-    """The most telling difference of a saved result from the schema, in words; None if it fits."""
+    """The most specific violation of the schema by a saved result, in words; None if valid."""
     from jsonschema.exceptions import best_match
 
     error = best_match(_validator().iter_errors(data))
@@ -116,7 +116,7 @@ def _all_finite(data: Any) -> bool:
 def score(
     true: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64], class_names: list[str]
 ) -> tuple[float, dict[str, float], list[list[int]]]:
-    """Accuracy in per cent, the same for each class that occurs, and the confusion matrix."""
+    """Accuracy in per cent, that of each class that occurs, and the confusion matrix."""
     count = len(class_names)
     confusion = np.zeros((count, count), dtype=np.int64)
     np.add.at(confusion, (true, predicted), 1)
@@ -173,7 +173,7 @@ def pool_folds(results: Sequence[Result]) -> list[Result]:
 
 
 def with_folds(results: Sequence[Result]) -> list[Result]:
-    """The results, and behind them those of folds taken together."""
+    """The results, followed by those of folds taken together."""
     return [*results, *(result for result in pool_folds(results) if result not in results)]
 
 

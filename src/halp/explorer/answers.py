@@ -118,7 +118,7 @@ def search(
 def apart(
     collection: Collection, hits: Sequence[tuple[int, float]], known: Sequence[tuple[int, float, float]]
 ) -> list[tuple[int, float]]:
-    """Hits without those that overlap a known span or an earlier hit: overlapping windows look most alike."""
+    """Hits that overlap neither a known span nor an earlier hit: overlapping windows look most similar."""
     taken: dict[int, list[tuple[float, float]]] = {}
     for recording, start, stop in known:
         taken.setdefault(recording, []).append((start, stop))

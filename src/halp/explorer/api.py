@@ -1,4 +1,4 @@
-"""What the page asks of a session, one method per request: over HTTP, a notebook, or a static folder."""
+"""Requests of the page to a session, one method each: over HTTP, in a notebook, or for a static folder."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Api:
         return pack(facts, {"joints": joints})
 
     def film(self, given: dict[str, Any]) -> Path:
-        """The film of a recording, which the server sends by parts."""
+        """The video of a recording, sent in parts by the server."""
         recording = self._recording(given)
         path = self.session.collection.film(recording)
         if path is None:
@@ -112,7 +112,7 @@ class Api:
         return path
 
     def people(self, given: dict[str, Any]) -> Any:
-        """Where each person of a recording's film is, to be chosen by a click."""
+        """Where each person in a recording's video is, to be chosen by a click."""
         from halp.explorer.film_people import people_of
 
         reading = self.session.settings.reading
@@ -148,7 +148,7 @@ class Api:
         )
 
     def _passing(self, given: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
-        """Rows that pass the filters of the page, that is, have no hidden category; None: all."""
+        """Rows that pass the page's filters (no hidden category); None: all."""
         passing = None
         for one in objects(given, "filters", 20):
             values = self.session.column(text(one, "column")).values

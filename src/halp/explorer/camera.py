@@ -1,4 +1,4 @@
-"""Live camera: the page sends pictures and gets the people in them and similar movements."""
+"""Live camera: the page sends images and gets the people in them and similar movements."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def keep_window(past: deque[tuple[float, Any]], length: float) -> float:
 
 
 def picture_of(data: bytes, width: int, height: int) -> npt.NDArray[np.uint8]:
-    """Bytes of red, green and blue as a picture; nothing is decoded."""
+    """Red, green and blue bytes as an image; nothing is decoded."""
     if len(data) != 3 * width * height or not data:
         raise InputError(f"a picture of {width} × {height} has {3 * width * height} bytes, not {len(data)}")
     return np.frombuffer(data, dtype=np.uint8).reshape(height, width, 3)

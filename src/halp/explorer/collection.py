@@ -48,7 +48,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shown:
-    """A recording as shown: evenly spaced frames from `start` on, `clock` of them per unit of time."""
+    """A recording for display: evenly spaced frames from `start` on, `clock` of them per unit of time."""
 
     frames: Frames
     start: float
@@ -105,7 +105,7 @@ class Collection:
         return 2 * int(np.ceil(window / stride)) - 1
 
     def rate(self, row: int) -> float:
-        """Frames per second of a row, 30 where that is not known."""
+        """Frames per second of a row, 30 if unknown."""
         fps = float(self.source.rows[row]["fps"])
         return fps if fps > 0 else 30.0
 
@@ -120,7 +120,7 @@ class Collection:
         return str(number) if number >= 0 else ""
 
     def describe(self, row: int) -> dict[str, Any]:
-        """Facts about a row, for reading."""
+        """Facts about a row as text."""
         name, start, stop = self.span(row)
         times = {"start": round(start, 3), "stop": round(stop, 3), "rate": self.rate(row)}
         return {"row": row, "name": name, "recording": int(self.recording[row]), **times}
@@ -222,7 +222,7 @@ class Collection:
         }
 
     def film(self, recording: int) -> Path | None:
-        """The film that a recording was seen in; None if it was no film."""
+        """The video in which a recording was seen, if any."""
         content = self.source.content
         if not isinstance(content, RecordingFiles):
             return None
@@ -337,7 +337,7 @@ class Collection:
         return {int(count): float(value) for count, value in self._kept("silhouettes", tried).tolist()}
 
     def group(self, count: int | None = None) -> Clusters:
-        """Groups as `halp cluster` makes them, recordings weighted about alike; above 1,000 rows by PCA."""
+        """Groups as `halp cluster` makes them, recordings weighted about equally; above 1,000 rows by PCA."""
         name = f"even-groups-{count or 'auto'}"
         group = self._kept(name, lambda: pack_groups(group_evenly(self._grouped_by, self.even_rows, count)))
         typical = len(self) + np.arange(len(group) - len(self) - 1)

@@ -61,7 +61,7 @@ def describe_state(session: Session) -> dict[str, Any]:
 
 
 def _fit_command(session: Session) -> str:
-    """What fits a model to the labels outside the page."""
+    """The command that fits a model to the labels outside the page."""
     given, cutting = session.settings, session.collection.source.cutting
     labels = session.labels.path if given.labels else given.source.with_name(session.labels.path.name)
     words = ["halp", "classify", "fit", given.encoder, str(given.source), "model", "--labels", str(labels)]

@@ -24,7 +24,7 @@ Step = dict[str, Any]  # action, groups, name, count
 
 @dataclass(frozen=True)
 class Grouping:
-    """Groups of all rows, never changed in place; an id means the same members for as long as it exists."""
+    """Groups of all rows, immutable; an id means the same members as long as it exists."""
 
     clusters: Clusters
     ids: tuple[int, ...]
@@ -40,7 +40,7 @@ class Grouping:
 
 
 def suggest_count(silhouettes: Mapping[int, float]) -> int:
-    """The largest number of groups that is nearly as clear as the best.
+    """The largest number of groups that is almost as distinct as the best.
 
     Two, such as locomotion and everything else, are nearly always the clearest and say little: they are
     suggested only where no other number is half as clear.
@@ -105,7 +105,7 @@ class GroupBook:
 
     @property
     def _count(self) -> int:
-        """How many groups to begin with; few of few movements."""
+        """The initial number of groups; few for few movements."""
         return min(GROUPS, max(1, round(len(self.collection) ** 0.5)))
 
     def _replayed(self) -> Grouping:

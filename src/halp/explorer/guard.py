@@ -35,7 +35,7 @@ HEADERS = {
 
 
 class Guard:
-    """Wraps an application; refuses what does not come from its own page."""
+    """Wraps an application; refuses requests that do not come from its own page."""
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self.app, self.token = app, token

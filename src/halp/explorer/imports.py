@@ -1,4 +1,4 @@
-"""Slow imports, one thread at a time: concurrent imports can see scikit-learn half loaded."""
+"""Slow imports, one thread at a time: concurrent imports can see a half-loaded scikit-learn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def import_sklearn() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Suspend garbage collection, and exclude objects that exist at the end from it.
+    """Suspend garbage collection, and exempt objects that exist at the end from it.
 
     Modules make a million objects that stay. Looking through them again and again takes a fifth of the time
     of a start, and most of the time in which 100,000 names are read.

@@ -62,12 +62,12 @@ class Outcome:
 
 
 def check_label(label: str) -> str:
-    """A label without control characters and outer blanks, of a length that can be shown."""
+    """A label without control characters or surrounding blanks, short enough to be shown."""
     label = "".join(" " if ord(letter) < 32 or ord(letter) == 127 else letter for letter in label).strip()
     if not label or len(label) > LONGEST:
         raise InputError(f"a label has 1 to {LONGEST} characters, not {len(label)}; choose a shorter name")
     if any(0xD800 <= ord(letter) < 0xE000 for letter in label):
-        raise InputError("the label contains half a character; type it again")
+        raise InputError("the label contains an unpaired surrogate; type it again")
     return label
 
 

@@ -21,7 +21,7 @@ Rows = Iterable[tuple[int, Event]]
 
 
 class LabelTable:
-    """Remembers what it wrote last, to recognise outside edits."""
+    """Remembers its last written state, to recognise outside edits."""
 
     def __init__(self, path: Path, ledger: Ledger) -> None:
         self.path, self.ledger = path, ledger
@@ -55,7 +55,7 @@ class LabelTable:
             return False, None
 
     def remove_leftovers(self) -> None:
-        """Remove what killed processes left; whoever calls holds the lock."""
+        """Remove files of killed processes; the caller holds the lock."""
         for leftover in self.path.parent.glob(f".{self.path.stem}.*.partial{self.path.suffix}"):
             leftover.unlink(missing_ok=True)
 

@@ -135,7 +135,7 @@ class LabelBook:
 
     @_act
     def clear(self, spans: Iterable[tuple[str, float, float]], *, ground: Ground = NO_GROUND) -> Outcome:
-        """Take the labels of exactly these spans off."""
+        """Remove the labels of exactly these spans."""
         spans = [(name, check_time(start), check_time(stop)) for name, start, stop in spans]
         self._check_ground(ground, spans)
         taken, rows = self._by_span(), self.ledger.rows["event"]
@@ -151,7 +151,7 @@ class LabelBook:
 
     @_act
     def move(self, number: int, start: float, stop: float, *, ground: Ground = NO_GROUND) -> Outcome:
-        """Give an event other edges."""
+        """Change the start and stop of an event."""
         start, stop = check_time(start), check_time(stop)
         if not stop > start:
             raise InputError("a label must end after it starts")
@@ -169,7 +169,7 @@ class LabelBook:
 
     @_act
     def rename(self, number: int, name: str, *, ground: Ground = NO_GROUND) -> Outcome:
-        """Give a class another name; where a class of that name exists, the two become one."""
+        """Rename a class; if a class of that name exists, the two are merged."""
         name, old = check_label(name), self._known_class(number)
         if name == old.name:
             return Outcome()
@@ -193,7 +193,7 @@ class LabelBook:
         return self._write(f"class {old.name} removed", changes, ground, Outcome(len(changes)))
 
     def undo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
-        """Undo the latest act, which must be `act` if one is given; nothing if there is none."""
+        """Undo the latest act, which must be `act` if given; does nothing without one."""
         return self._turn("undo", act, ground=ground)
 
     def redo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
@@ -240,7 +240,7 @@ class LabelBook:
         self.now = Labels(self.ledger.revision, events, in_order, undo, redo)
 
     def _event(self, row: int, values: Values, names: dict[int, str]) -> Event:
-        """A row as an event, made once for as long as it stays."""
+        """A row as an event, created once."""
         label = values[_LABEL] if values[_CLASS] is None else names[values[_CLASS]]
         kept = self._made.get(row)
         if kept is None or kept[0] is not values or kept[1].label != label:
@@ -337,7 +337,7 @@ class LabelBook:
                 self._table.write(self.now.events)
 
     def _take_over(self, events: Iterable[Event]) -> None:
-        """Replace the labels by those of a table, as one act."""
+        """Replace the labels with those of a table, as one act."""
         changes, added, removed = changes_to(events, self.now, self.ledger)
         if not changes:
             self._table.write(self.now.events)

@@ -31,7 +31,7 @@ def place_rows(reduced: npt.NDArray[np.float32], method: str) -> npt.NDArray[np.
 
 
 def even_rows(recording: Numbers, starts: npt.NDArray[np.float64]) -> Numbers:
-    """Rows of which no recording has many more than others."""
+    """Rows balanced over recordings."""
     counts = np.bincount(recording)
     most = max(4, int(np.median(counts)))
     if counts.max() <= 2 * most:

@@ -41,7 +41,7 @@ Change = tuple[str, int, Values | None, Values | None]  # table, id, before, aft
 
 @dataclass(frozen=True)
 class Ground:
-    """The basis of an act: revision seen and client; the client's number makes repeats idempotent."""
+    """The basis of an act: the revision seen and the client, whose number makes repeats idempotent."""
 
     based: int | None = None
     client: str | None = None
@@ -179,7 +179,7 @@ class Ledger:
         return self.write(topic, f"{kind}: {act.title}", changes, kind=kind, of=act.revision, ground=ground)
 
     def repeated(self, ground: Ground) -> Act | None:
-        """The act of a request that is sent again because its answer was lost."""
+        """The act of a request that was sent again because its answer was lost."""
         if ground.client is None or self._connection is None:
             return None
         query = "SELECT revision, kind, title, body, client FROM act WHERE client = ? AND number = ?"

@@ -1,4 +1,4 @@
-"""The map while recordings are still being embedded: places of those that are done."""
+"""The map while recordings are still being embedded: positions of the rows done so far."""
 
 from __future__ import annotations
 

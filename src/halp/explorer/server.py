@@ -1,4 +1,4 @@
-"""The explorer's server: answers of a session over HTTP on 127.0.0.1, and the page."""
+"""The explorer's server: serves a session and the page over HTTP on 127.0.0.1."""
 
 from __future__ import annotations
 

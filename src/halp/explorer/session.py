@@ -40,7 +40,7 @@ PAUSE = 0.15  # seconds that the model waits for further labels
 
 @dataclass(frozen=True)
 class Settings:
-    """What `halp explore` was asked for."""
+    """The settings of `halp explore`."""
 
     source: Path
     encoder: str = "auto"
@@ -133,7 +133,7 @@ class Session:
         return any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
-        """No further work is begun."""
+        """Start no further work."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -147,7 +147,7 @@ class Session:
         return self._collection
 
     def touch(self) -> None:
-        """Tell all tabs and the model that something changed."""
+        """Notify all tabs and the model of a change."""
         with self._changed:
             self.revision += 1
             self._changed.notify_all()
@@ -201,7 +201,7 @@ class Session:
         self.preview = Preview(encoder, source)
 
     def open(self, collection: Collection) -> None:
-        """Lay a collection out, quickest first."""
+        """Lay a collection out, quickest parts first."""
         self._collection = collection
         with self.labels.lock:
             self.skipped = self._known_rows(self.labels.ledger.setting("skipped", []))
@@ -222,7 +222,7 @@ class Session:
 
     @property
     def warnings(self) -> list[str]:
-        """What people have to know about the collection and their labels, as sentences."""
+        """Warnings about the collection and its labels, as sentences."""
         own = [one for one in (self.labels.trouble, self.collection.note) if one]
         for part in (self.collection.source, self.collection.table):
             own += getattr(part, "warnings", ())
@@ -267,7 +267,7 @@ class Session:
     # -- labels and the model
 
     def row_spans(self, rows: Sequence[int]) -> list[tuple[str, float, float, str]]:
-        """Spans of rows as labels have them."""
+        """Spans of rows in the form that labels have."""
         return [(*self.collection.span(row), self.collection.subject(row)) for row in rows]
 
     def label_column(self) -> LabelColumn:
@@ -314,7 +314,7 @@ class Session:
     # -- what the page asks for
 
     def pulse(self) -> dict[str, Any]:
-        """What has changed, in a few bytes."""
+        """A few bytes that tell what has changed."""
         self.labels.look_at_table()
         return {
             "revision": self.revision,

@@ -1,1 +1,1 @@
-"""Features: from data to everything that has an encoder (source → pretrained encoder → feature table)."""
+"""Features: from a source through a pretrained encoder to a feature table."""

@@ -42,7 +42,7 @@ _PLAIN = (int, float, str, bool, type(None))
 
 
 def module_fingerprint(module: nn.Module) -> str:
-    """Hash of every weight and buffer: equal before and after, the backbone was not touched."""
+    """Hash of every weight and buffer; an equal hash proves that the backbone did not change."""
     digest = hashlib.sha256()
     for name, value in sorted(module.state_dict().items()):
         digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
@@ -72,7 +72,9 @@ def rows_key(content: str) -> str:
 
 
 def _plain_facts(name: str, module: nn.Module) -> list[Any]:
-    """Type and plain settings of a module: equal weights differ by direction, stride or dilation."""
+    """Type and plain settings of a module: modules with equal weights may differ in direction, stride or
+    dilation.
+    """
     plain = {
         key: value
         for key, value in vars(module).items()
@@ -110,7 +112,7 @@ class FeatureCache:
     def get(
         self, key: str, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None = None
     ) -> CachedVectors:
-        """An entry from disk if it exists and whole; computed, and kept, otherwise.
+        """An intact entry from disk; otherwise computed and saved.
 
         `blocks` gives the vectors `(n, width)` one block after the other; `rest`, asked afterwards, what
         belongs to them.
@@ -137,7 +139,7 @@ class FeatureCache:
             entry = open_entry(path, width)
             if entry is not None:
                 return entry
-            reason = "what was written cannot be read back"
+            reason = "the written entry cannot be read back"
         except (OSError, CannotLock) as error:
             reason = str(error)
         warnings.warn(f"features cannot be cached in '{self.folder}' ({reason})", stacklevel=3)
@@ -173,7 +175,7 @@ def _state(path: Path) -> list[int]:
 def open_entry(
     folder: Path, width: int, *, again: bool = False, verify: bool = False
 ) -> CachedVectors | None:
-    """A cache entry that passes its check; None if it is missing or damaged, the latter with a warning."""
+    """A cache entry that passes its check; None if it is missing, or damaged, with a warning."""
     if not os.path.lexists(folder):
         return None
     try:
@@ -183,7 +185,7 @@ def open_entry(
             path = _regular(folder / f"{name}.npy")
             trusted = not verify and stated.get("state", {}).get(name) == _state(path)
             if not trusted and sha256(path) != expected:
-                raise ValueError(f"{path.name} is not what was written")
+                raise ValueError(f"{path.name} was changed after it was written")
             arrays[name] = np.load(path, mmap_mode="r" if name == "vectors" else None, allow_pickle=False)
         vectors = arrays.pop("vectors")
         if vectors.ndim != 2 or vectors.shape[1] != width or vectors.dtype != np.float32:
@@ -196,7 +198,7 @@ def open_entry(
 
 
 def _regular(path: Path) -> Path:
-    """A path that is a plain file; reading anything else could wait for ever."""
+    """A path that is a regular file; reading anything else could block."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"{path.name} is not a file")
     return path
@@ -281,14 +283,14 @@ class CacheUse:
 
 
 def cache_use() -> CacheUse:
-    """What the user's cache folder holds."""
+    """The contents of the user's cache folder."""
     found = {kind: _kept_in(room) for kind, room in _ROOMS.items()}
     sizes = {kind: sum(map(_size, paths)) for kind, paths in found.items()}
     return CacheUse(cache_home(), {kind: len(paths) for kind, paths in found.items()}, sizes)
 
 
 def clear_cache() -> CacheUse:
-    """Remove halp's entries from the user's cache folder; returns what was removed."""
+    """Remove halp's entries from the user's cache folder; returns their numbers and sizes."""
     use = cache_use()
     for room in _ROOMS.values():
         for path in _kept_in(room):

@@ -44,7 +44,7 @@ class Collection:
     facts: dict[str, Any]
 
     def source(self, reading: Reading) -> Source:
-        """The recordings or the store that it is of, cut as it was unless other windows are asked for."""
+        """The recordings or the store behind it, cut as before unless other windows are requested."""
         told = self.facts["source"]
         path = fetched(told) if remote_url(told) else Path(os.path.normpath(self.folder / told))
         if not path.exists():
@@ -151,7 +151,7 @@ def write_collection(
 
 
 def check_collection_place(folder: Path) -> None:
-    """Refuse a place where something else is."""
+    """Refuse a path that exists and is not a collection."""
     there = fetched(folder, may_be_absent=True)
     free = not there.exists() or (
         there.is_dir() and ((there / MANIFEST).exists() or not any(there.iterdir()))

@@ -1,4 +1,4 @@
-"""What a source is made of: recordings of a store, files or arrays, and rows that cut them into clips."""
+"""The content of a source: recordings of a store, files or arrays, and the rows that cut them into clips."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ class RecordingFiles:
         return replace(self, files=[self.files[place] for place in places], kept=kept)
 
     def adopt(self, places: Sequence[int], part: Any) -> None:
-        """Keep what a part has read in this process; the part lets go of it."""
+        """Keep data that a part has read in this process; the part drops it."""
         for item, found in part.kept.items():
             if places[item] not in self.kept:
                 self._keep(places[item], found)

@@ -103,7 +103,7 @@ def embed_table(
 
 @dataclass(frozen=True)
 class Embedding:
-    """What gives the vectors of a source, in any process."""
+    """Settings that determine the vectors of a source, in any process."""
 
     encoder: PretrainedEncoder
     batch_size: int = BATCH
@@ -111,7 +111,9 @@ class Embedding:
 
     @property
     def alone(self) -> bool:
-        """Whether other processes cannot do it: devices are not shared, nor classes defined by the caller."""
+        """Whether other processes cannot compute it: devices are not shared, nor classes defined by the
+        caller.
+        """
         modules = {type(module).__module__ for module in self.encoder.modules()}
         unknown = [name for name in modules if not name.startswith(("halp.", "torch."))]
         return torch.device(self.device).type != "cpu" or bool(unknown)

@@ -186,7 +186,7 @@ def encode_crops(
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, the mode from before afterwards."""
+    """Evaluation mode in this context; the previous mode is restored afterwards."""
     training = module.training
     module.eval()
     try:

@@ -1,4 +1,4 @@
-"""What opening a folder of recordings found the last time, for as long as no file in it has changed.
+"""The listing of a folder of recordings, remembered as long as no file in it changes.
 
 One pass over the folder compares name, size, inode, modification and change time of every file with those of the last
 look. If all are equal and no file was younger than that look, the format, the layout and the keys of all items are
@@ -34,7 +34,7 @@ Listing = Callable[[], tuple[Pipeline, list[Item]]]
 
 
 class ListedWhenRead(Sequence[Item]):
-    """Items of a source that are listed when one of them is asked for."""
+    """Items of a source, listed on first access."""
 
     def __init__(self, count: int, listing: Listing) -> None:
         self._count, self._listing = count, listing
@@ -60,7 +60,7 @@ class ListedWhenRead(Sequence[Item]):
 
 
 def open_files(path: Path, reading: Reading, table: Path | None, listing: Listing) -> RecordingFiles:
-    """The recordings of a path, known from the last look or listed now."""
+    """The recordings of a path, from the remembered listing or listed now."""
     options = dict(reading.settings)
     look = None if reading.verify else _look(path, reading, table)
     known = None if look is None else look.known()
@@ -88,7 +88,7 @@ def _as_known(
 
 
 class Look:
-    """The present state of a folder, and its content as found in that state."""
+    """The present state of a folder, and its content when it was last in that state."""
 
     def __init__(self, root: Path, file: Path, asked: str) -> None:
         self.root, self.file, self.asked, began = root, file, asked, time.time_ns()
@@ -100,7 +100,7 @@ class Look:
         self.state, self.settled = hashlib.sha256(text).hexdigest(), settled(newest, began)
 
     def known(self) -> dict[str, Any] | None:
-        """The content found; None if a file changed since, or nothing is cached."""
+        """The remembered content; None if a file changed or nothing is cached."""
         with suppress(OSError, ValueError):
             told = json.loads(self.file.read_text(encoding="utf-8"))
             if isinstance(told, dict) and (told.get("asked"), told.get("state")) == (self.asked, self.state):

@@ -1,4 +1,4 @@
-"""Anything that clips can be read from, opened as a source."""
+"""Open any source of clips: a store, recordings, arrays, or a collection."""
 
 from __future__ import annotations
 

@@ -70,13 +70,13 @@ class PrepareGraph(nn.Module):
         return resized(x, count, self.frames)
 
     def _mapped(self, x: Tensor) -> Tensor:
-        """Joints by name; one that is made of several is missing where one of those is."""
+        """Joints by name; a joint made of several is missing if any of them is."""
         missing = (~seen_joints(x)).to(x.dtype)
         whole = (missing @ self.parts) == 0
         return (x.transpose(-1, -2) @ self.weights).transpose(-1, -2) * whole[..., None]
 
     def _ordered(self, x: Tensor, raw: Tensor) -> Tensor:
-        """The first persons seen, as many as the encoder reads; if there are more, those who move most."""
+        """The first persons seen, up to the number the encoder reads; of more, those who move most."""
         blank = torch.zeros_like(x[:, :, :1]).expand(-1, -1, self.persons, -1, -1)
         there = present(torch.cat([x, blank], dim=2)).any(1)  # (B, P)
         place = torch.ones_like(there, dtype=torch.float32).cumsum(1)

@@ -52,7 +52,7 @@ _REPAIRS = CLEANING | {"fill", "fill-gaps", "drop-empty", "order-persons"}
 
 
 class EncoderInput(Protocol):
-    """What must be known of an encoder to make clips ready for it."""
+    """What an encoder expects of clips."""
 
     topology: Topology
     persons: int
@@ -64,7 +64,7 @@ GAPS = ("filled", "points")
 
 
 def gap_note(rows: npt.NDArray[Any]) -> str:
-    """How many joint positions of these rows were missing and filled; empty if none were."""
+    """A sentence about missing joint positions that were filled in these rows; empty if there were none."""
     filled, points = (int(rows[name].sum()) for name in GAPS)
     if not filled:
         return ""
@@ -134,7 +134,7 @@ class Preparation:
             return normalise_clip(piece, self.target, steps)
 
     def _ordered(self, frames: Frames) -> tuple[Frames, tuple[str, ...]]:
-        """The persons that the encoder reads, and the steps that they still have to go through."""
+        """The persons that the encoder reads, and their remaining steps."""
         ordered = present_first(frames)
         steps = self.steps if ordered is frames else self.again or self.steps
         return ordered[:, : self.persons], steps

@@ -91,7 +91,9 @@ class Task:
         return {"rows": known.rows, "met": known.met}, facts
 
     def _refuse_unreadable(self) -> None:
-        """Raise if a file cannot be read here although its key was: the place is wrong, not the file."""
+        """Raise if a worker cannot read a file although its key was computed: the path, not the file, is at
+        fault.
+        """
         content = self.source.content
         for item, _ in content.left_out:
             if isinstance(content, RecordingFiles) and not os.access(content.files[item].path, os.R_OK):
@@ -100,7 +102,7 @@ class Task:
 
 
 def compute(task: Task) -> None:
-    """What workers run."""
+    """The function that workers run."""
     task()
 
 
@@ -191,7 +193,7 @@ def _table_name(parts: Sequence[Part]) -> str:
 
 
 def _in_order(things: list[Any], numbers: npt.NDArray[np.int64]) -> list[Any]:
-    """Things by their numbers; those with a negative one are left out."""
+    """Items by their numbers, without those whose number is negative."""
     if _ascending(numbers) and (numbers >= 0).all():
         return things
     order = np.argsort(numbers, kind="stable")

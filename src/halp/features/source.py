@@ -49,7 +49,7 @@ _NUMBERS = ("label", "subject", "camera")
 
 
 def edges(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Where the rows of another clip begin."""
+    """Indices at which the rows of the next clip begin."""
     return np.flatnonzero((np.diff(rows["item"]) != 0) | (np.diff(rows["place"]) != 0)) + 1
 
 
@@ -104,7 +104,7 @@ class Source(RowColumns):
         return other
 
     def part(self, content: Recordings) -> Source:
-        """A shard of this source, to be read and embedded by itself, in another process perhaps."""
+        """A shard of this source, to be read and embedded separately, possibly in another process."""
         part = Source(content, self.cutting, self.name)
         part._is_shard = True
         return part
@@ -139,7 +139,7 @@ class Source(RowColumns):
 
     @property
     def named(self) -> dict[str, list[str]]:
-        """Names of the persons and cameras that a table or a pattern gives, by their numbers."""
+        """Names of persons and cameras from a table or pattern, by number."""
         return {} if self._tagger is None else self._tagger.named
 
     @property
@@ -165,7 +165,7 @@ class Source(RowColumns):
         return self.recorded
 
     def learn(self, recorded: SourceIndex) -> None:
-        """Adopt the facts from reading this source, now or earlier, and repeat their warnings."""
+        """Adopt facts found by reading this source, now or earlier, and repeat the warnings."""
         self.recorded = recorded
         if self._is_shard:
             return
@@ -231,7 +231,7 @@ class Source(RowColumns):
 
     @property
     def how(self) -> str:
-        """How recordings are read and cut, whichever they are."""
+        """How recordings are read and cut, independent of which recordings they are."""
         read = self.content.how if isinstance(self.content, RecordingFiles) else ""
         return json.dumps([read, self.cutting.window, self.cutting.stride, self.cutting.fps])
 
@@ -248,7 +248,7 @@ class Source(RowColumns):
         return self if cutting == self.cutting else self._like(self.content, cutting, self.tags)
 
     def for_dimensions(self, dimensions: int) -> Source:
-        """The same recordings in the picture (2) or in space (3), where their format gives either."""
+        """The same recordings in 2D (image) or 3D, if the format provides both."""
         files = self.content
         if dimensions == self.topology.dimensions or not isinstance(files, RecordingFiles):
             return self
@@ -361,7 +361,7 @@ class Source(RowColumns):
 
 
 def _named(names: Sequence[str], most: int = 10) -> str:
-    """Names in quotation marks, of many the first ones."""
+    """Quoted names; of many, only the first ones."""
     shown = ", ".join(f"'{name}'" for name in names[:most])
     return (
         shown if len(names) <= most else f"{shown} and {len(names) - most} more (--left-out FILE lists all)"

@@ -233,8 +233,8 @@ _ROWS = 16_384  # of a group in a .parquet file
 def in_row_span(
     rows: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64] | None]:
-    """Rows in as many coordinates as there are rows, where these are fewer, and the matrix that maps weights
-    back: the optimum of a linear classifier with an L2 penalty lies in the span of the rows.
+    """Rows in at most as many coordinates as there are rows, and the matrix that maps weights back (None if
+    not needed): the optimum of a linear classifier with an L2 penalty lies in the span of the rows.
     """
     if rows.shape[1] <= len(rows):
         return rows, None
@@ -305,7 +305,7 @@ def _write_csv(path: Path, table: FeatureTable, encoder: str) -> None:
 
 
 def _write_parquet(path: Path, table: FeatureTable, encoder: str) -> None:
-    """Columns name, start, end and vector (a list of so many float32)."""
+    """Columns name, start, end and vector (a list of float32)."""
     import pyarrow as arrow
     from pyarrow import parquet
 

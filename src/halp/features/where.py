@@ -69,7 +69,7 @@ def evaluate(where: str, columns: Mapping[str, npt.NDArray[Any]]) -> Mask:
 
 
 def _python(match: re.Match[str]) -> str:
-    """SQL keywords in their Python spelling; quoted strings are unchanged."""
+    """Translate SQL keywords to Python; quoted strings stay unchanged."""
     return match[1] or {"=": "==", "<>": "!="}.get(match[0], match[0].lower())
 
 
@@ -91,7 +91,7 @@ def _mask(node: ast.expr, columns: Mapping[str, npt.NDArray[Any]]) -> Mask:
 
 
 def _compared(column: npt.NDArray[Any], compare: Callable[[Any, Any], Any], value: Any) -> Mask:
-    """A column against one value; a number as text is compared as the number that it is."""
+    """Compare a column with one value; a number given as text is compared as a number."""
     if column.dtype.kind == "U":
         return np.asarray(compare(column, str(value)))
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What training knows of a method: the views it wants, one training step, and the encoders it leaves behind.
+"""The interface of methods for training: the views, one training step, and the resulting encoders.
 
 Everything else (queue, key encoder, terms, decoders, heads) is the method's own business. Methods are
 registered by name with a dataclass of settings; a recipe names one and sets it up in the section of that
@@ -85,7 +85,7 @@ class Method(nn.Module, abc.ABC):
 
     @classmethod
     def check(cls, settings: Any, recipe: Any) -> None:
-        """Refuse a recipe that cannot work, before anything is built."""
+        """Refuse an invalid recipe before anything is built."""
 
     @abc.abstractmethod
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
@@ -99,11 +99,13 @@ class Method(nn.Module, abc.ABC):
         return dict(self.backbones.items())
 
     def rewind(self) -> None:
-        """Prepare to recompute the loss of a dumped step: undo the step's changes before it failed."""
+        """Prepare to recompute the loss of a dumped step by undoing the changes the step made before it
+        failed.
+        """
         uncount_calls(self)
 
     def encoders_replaced(self) -> None:
-        """Learn, before the first step, that the encoders got other weights than they were built with."""
+        """Called before the first step if the encoders were given other weights than they were built with."""
 
     def forward(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         return self.training_step(views, context)
@@ -111,7 +113,7 @@ class Method(nn.Module, abc.ABC):
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What a method is built for: clips, encoders and terms, and random numbers for its initial state."""
+    """The inputs of a method: clips, encoders and terms, and random numbers for its initial state."""
 
     topology: Topology
     persons: int
@@ -160,7 +162,7 @@ def register_method(
 
 
 def uncount_calls(method: nn.Module) -> None:
-    """Take back the last call of everything that counts its calls, as terms do that refit prototypes."""
+    """Undo the last call of all modules that count calls, such as terms that refit prototypes."""
     for module in method.modules():
         uncount = getattr(module, "uncount_call", None)
         if callable(uncount):

@@ -24,7 +24,7 @@ SOURCES = ("self", "cross_stream")
 
 
 def partner(stream: str, streams: Sequence[str], turn: int) -> str:
-    """Which other stream guides: they take turns, one per refresh.
+    """The stream whose clusters guide this one; the others take turns, one per refresh.
 
     >>> [partner("motion", ["joint", "motion", "bone"], turn) for turn in range(3)]
     ['bone', 'joint', 'bone']
@@ -70,7 +70,7 @@ def group_means(points: Tensor, share: Tensor, iterations: int = 20, tolerance: 
 
 
 class SharedPositives(HallucinatedPositives):
-    """Hallucinated positives; rank 0 fits the prototypes, so that rounding cannot tell ranks apart."""
+    """Hallucinated positives; rank 0 fits the prototypes, so that rounding cannot differ between ranks."""
 
     def cluster(self, keys: Tensor, start: Tensor | None, generator: torch.Generator | None) -> Tensor:
         room = keys.new_empty(self.prototypes, keys.shape[1])

@@ -121,7 +121,7 @@ def encode_in_chunks(branch: nn.Module, clips: Tensor, chunks: int, *more: Any) 
 
 @contextmanager
 def _keeping_buffers(module: nn.Module) -> Iterator[None]:
-    """Running statistics were updated by the first pass; the second leaves them as they are."""
+    """Keep running statistics in the second pass; the first one updated them."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
         yield

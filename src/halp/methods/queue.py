@@ -35,14 +35,14 @@ class KeyQueue(nn.Module):
         return self.get_buffer(f"keys_{stream}")
 
     def recent(self, stream: str, count: int) -> Tensor:
-        """The newest `count` keys of a stream, oldest first; never a key that was not written."""
+        """The newest `count` keys of a stream, oldest first, without unwritten rows."""
         count = min(count, self.filled)
         rows = (self.pointer - count + torch.arange(count, device=self.pointer.device)) % max(self.size, 1)
         return self.keys(stream)[rows]
 
     @property
     def full(self) -> bool:
-        """Whether every key in it is a real one."""
+        """Whether all rows hold real keys."""
         return self.filled >= self.size
 
     def pretend_full(self) -> None:

@@ -142,7 +142,7 @@ def _joined(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) -> None:
-    """Refuse terms, given with settings, that cannot work with these streams and this size of queue."""
+    """Refuse terms, given with settings, that do not work with these streams and this queue size."""
     for name, settings in terms.items():
         TERMS[name].check(settings, streams, queue)
         _check_queries(name, getattr(settings, "queries", ()), terms)

@@ -15,7 +15,7 @@ _NOTHING = 1e-100
 
 
 def nonempty_range(low: float, high: float) -> tuple[float, float]:
-    """A range that has an extent, also where all values are the same."""
+    """A range with an extent, even if all values are the same."""
     low, high = min(low, high), max(low, high)
     size = max(abs(low), abs(high))
     if high - low > max(1e-9 * size, _NOTHING):

@@ -186,7 +186,7 @@ def bars(
 
 
 def histogram(values: npt.ArrayLike, *, x_label: str, y_label: str = "clips") -> str:
-    """How often values fall into equal intervals, on axes with round numbers."""
+    """A histogram of values in equal intervals, on axes with round numbers."""
     known = np.asarray(values, dtype=np.float64).ravel()
     whole = bool((known == np.round(known)).all())
     edges = _edges(known, whole)

@@ -1,4 +1,4 @@
-"""Moving figures made of the explorer's parts: clips, the timeline of a recording, a map of clips."""
+"""Animated figures built from the explorer's parts: clips, the timeline of a recording, a map of clips."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def player(
 
 
 def describe_body(topology: Topology) -> dict[str, Any]:
-    """What a player needs to know of a topology: bones, the side of each joint, and the head."""
+    """What a player needs of a topology: bones, the side of each joint, and the head."""
     return {
         "bones": [*topology.bones, *_trunk_lines(topology)],
         "sides": [_side(joint) for joint in topology.joints],
@@ -228,7 +228,7 @@ def timeline(
 
 
 def clip_map(places: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[str] | None = None) -> str:
-    """A map of clips at places `(N, 2)`, coloured by group, with names under the pointer.
+    """A map of clips at positions `(N, 2)`, coloured by group, with names on hover.
 
     What has no finite place is left out.
     """
@@ -253,7 +253,7 @@ MARKS = 63  # categories for which page/src/colours.js has a mark: seven colours
 
 
 def order_by_frequency(categories: list[str], values: npt.NDArray[Any]) -> tuple[list[str], npt.NDArray[Any]]:
-    """Categories and each row's index among them (−1: none); the most frequent ones get the marks.
+    """Categories and each row's index among them (−1: none), most frequent first.
 
     >>> order_by_frequency(["a", "b"], np.array([1, 0, 1]))
     (['a', 'b'], array([1, 0, 1]))
@@ -274,7 +274,7 @@ def scale_to_unit_box(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _moving_figure(kind: str, data: Any) -> str:
-    """A figure drawn by the script of `page/src/figures.jsx`, which the report contains once."""
+    """A figure drawn by the script of `page/src/figures.jsx`, which each report contains once."""
     # A script element ends at the first "</", wherever it stands, so no "<" may be left in the data.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return f'<div class="halp-{kind}"><script type="application/json">{text}</script></div>'

@@ -146,12 +146,12 @@ def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
     seeds = (
         "Mean ± standard deviation over seeds of the evaluation."
         if any(len(result.seeds) > 1 for result in results)
-        else "One seed; differences of a point or two are within what another seed would give."
+        else "One seed; differences of a point or two are within the variation between seeds."
     )
     report.section(
         "Accuracy",
         f"Top-1 accuracy in per cent on test clips{unseen}. The raw coordinates and the untrained encoder are"
-        " the baselines: what stands below them has learnt nothing. An encoder that comes with halp stands"
+        " the baselines: a result below them means that nothing useful was learnt. An encoder that comes with halp stands"
         f" beside them where one reads these joints. {seeds}",
     )
     columns, cells = accuracy_table(rows)
@@ -167,7 +167,7 @@ def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
     if len(contrast) < len(runs):
         report.figure(
             line_chart(_curves(runs, loss="loss"), title="Loss", x_label="step", y_label="loss"),
-            "All terms together; losses of different methods cannot be compared.",
+            "All terms together; losses of different methods are not comparable.",
         )
     if contrast:
         report.figure(
@@ -295,7 +295,7 @@ def _class_name(store: Store, clip: int) -> str:
 
 
 def _setting(value: object) -> str:
-    """A setting as people write it: lists without brackets, a dash for none."""
+    """A setting as text: lists without brackets, a dash for none."""
     return (
         "–"
         if value is None

@@ -75,21 +75,20 @@ def _overview(report: Report, inspection: Inspection) -> None:
         "repaired at prepare": str(inspection.repaired),
         "fingerprint": inspection.hash[:16],
     }
-    report.table(["what", "value"], list(facts.items()), caption="What the store holds.")
+    report.table(["what", "value"], list(facts.items()), caption="Contents of the store.")
     if reasons := list(inspection.dropped_reasons.items())[:30]:
         report.table(["reason", "clips"], reasons, caption="Why clips were left out.")
 
 
 def _findings(report: Report, inspection: Inspection) -> None:
-    report.section("What to look at")
+    report.section("Problems")
     if not inspection.findings:
         report.text(
-            "Nothing stands out: no gaps, spikes, jitter, exchanged persons, unusual axes or units were"
-            " found."
+            "No problems: no gaps, spikes, jitter, swapped persons, unusual axes or units were found."
         )
         return
     rows = [{"what was found": finding.problem, "remedy": finding.remedy} for finding in inspection.findings]
-    report.rows(rows, "What was found, and what fixes it.")
+    report.rows(rows, "Problems and their remedies.")
 
 
 def _lengths_caption(store: Store, inspection: Inspection) -> str:
@@ -126,7 +125,7 @@ def _counts(report: Report, inspection: Inspection) -> None:
             "Share of bodies in which a joint is missing; others are always there.",
         )
     else:
-        report.text("No joint is missing in any body.")
+        report.text("No joints are missing.")
 
 
 def _splits(report: Report, inspection: Inspection) -> None:

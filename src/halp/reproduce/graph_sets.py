@@ -93,7 +93,7 @@ def _read_text(folder: Path, name: str) -> GraphSet:
 def assemble(
     name: str, where: str, edges: Integers, nodes: Integers, starts: Integers, labels: Integers
 ) -> GraphSet:
-    """Check the parts of a set and assemble it: edges in both directions, no loops, classes from 0."""
+    """Check and assemble the parts of a set: edges in both directions, no loops, classes from 0."""
     if not len(labels):
         raise InputError(f"'{where}' holds no graphs")
     if edges.size and (edges.min() < 0 or edges.max() >= len(nodes)):

@@ -172,7 +172,7 @@ def _evaluate(request: GraphRequest, graphs: GraphSet, training: GraphTraining, 
 
 
 def check_folds(labels: Integers, folds: int, where: str = "the graphs") -> None:
-    """Refuse graphs that stratified folds cannot be made of."""
+    """Refuse graphs that cannot be split into stratified folds."""
     counts = np.bincount(labels)
     if len(np.unique(labels)) < 2 or counts.min() < folds:
         raise InputError(

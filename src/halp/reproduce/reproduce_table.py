@@ -33,13 +33,13 @@ from halp.training import open_run
 
 @dataclass(frozen=True)
 class PreparedSweep:
-    """A schedule and what carries it out in a folder."""
+    """A schedule and its runner in a folder."""
 
     schedule: Schedule
     runner: SweepRunner
 
     def cost(self) -> dict[str, Any]:
-        """Runs, steps and time that are left, and how the time was found."""
+        """Remaining runs, steps and time, and how the time was estimated."""
         jobs = list(self.schedule.jobs.values())
         states = [self.runner.state(job) for job in jobs]
         left = [job for job, state in zip(jobs, states) if state != "done"]
@@ -136,7 +136,7 @@ def prepare_sweep(
 
 
 def tables_for(data: Sequence[str], target: str | None) -> list[str]:
-    """What `all` means: every table, but those of transfer only if there is a store to fine-tune on."""
+    """The tables that `all` means: all of them, those of transfer only if there is a store to fine-tune on."""
     keys = {text.partition("=")[0] for text in data}
     return [
         name

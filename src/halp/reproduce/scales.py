@@ -102,7 +102,7 @@ class Scale:
 
 
 def _concerns(text: str, recipe: Recipe) -> bool:
-    """Whether the recipe has what a setting of a scale is about: its encoder or a term."""
+    """Whether a recipe has the encoder or term that a setting of a scale belongs to."""
     section, dot, name = text.partition("=")[0].partition(".")
     if not dot:
         return True

@@ -1,4 +1,4 @@
-"""The schedule of a sweep: which runs a table needs, what each forks from, and what each cell is read from.
+"""The schedule of a sweep: the runs of a table, what each forks from, and the source of each cell.
 
 HaLP runs fork from a MoCo warm-up of the same seed, which continues as the baseline; a longer warm-up forks
 from a shorter one. Runs are named by what differs from the scale's recipe, so tables share them.
@@ -276,7 +276,7 @@ def waves(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 def _in_order(jobs: Iterable[Job]) -> dict[str, Job]:
-    """Warm-ups by length, each forking from the next shorter of its family, then the runs."""
+    """Warm-ups by length, each forking from the next shorter one of its family, then the runs."""
     jobs = list(jobs)
     warm = sorted(
         (job for job in jobs if job.parent is None and job.last < job.recipe.epochs), key=lambda job: job.last

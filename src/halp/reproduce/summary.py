@@ -24,7 +24,7 @@ Values = Mapping[tuple[str, int, str], Sequence[float]]
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation, as people read it."""
+    """Mean ± standard deviation as text."""
     if not values:
         return "–"
     mean, std = mean_and_std(values)
@@ -231,7 +231,7 @@ def _settings_text(schedule: Schedule, row: TableRow) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in words.
+    """A duration in words.
 
     >>> duration(59), duration(5400), duration(200_000), duration(113_000_000)
     ('59 s', '90 min', '2.31 days', '1,308 days')

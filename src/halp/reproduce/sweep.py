@@ -41,7 +41,9 @@ class SweepRun:
 
 
 def train_and_evaluate(run: SweepRun) -> dict[str, float]:
-    """What workers run: accuracies by `protocol split`; training is resumed, or skipped if complete."""
+    """The function that workers run: accuracies by `protocol split`; training is resumed, or skipped if
+    complete.
+    """
     recipe, folder = run.training.recipe, run.training.folder
     if not (RunFolder(Path(folder)).holds_run() and "finished" in open_run(folder).info):
         train(run.training)
@@ -168,7 +170,7 @@ def sweep(
         Accuracies of every combination, and paired differences to the first one with their intervals.
     """
     if seeds < 1:
-        raise InputError(f"{seeds} seeds leave nothing to train; choose at least 1")
+        raise InputError(f"{seeds} seeds: at least one seed is needed")
     home = Path(out or Path("sweeps") / Path(recipe).stem).absolute()
     named = dict(combinations(grid))
     runs = {
@@ -200,7 +202,7 @@ def sweep(
 
 
 def _check_folders(runs: Iterable[SweepRun], store: Store) -> None:
-    """Refuse folders that hold runs of other settings or data: their figures would be taken for these."""
+    """Refuse folders that hold runs of other settings or data, whose results would be mistaken for these."""
     for run in runs:
         folder = Path(run.training.folder)
         if RunFolder(folder).holds_run():

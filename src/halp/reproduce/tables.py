@@ -212,8 +212,8 @@ def list_tables() -> dict[str, PaperTable]:
 
 
 def list_rows(name: str = "") -> list[RowStatus]:
-    """All rows, in the order of the paper, and which command runs each; with a name those of the same table
-    of the paper.
+    """All rows in the order of the paper, with the command that runs each; optionally of one table of the
+    paper.
     """
     source = get_table(name).source if name else ""
     rows = [
@@ -226,7 +226,7 @@ def list_rows(name: str = "") -> list[RowStatus]:
 
 
 def _place(status: RowStatus) -> tuple[int, int, str]:
-    """Tables by their number, the paper's before the supplement's, then sections and figures."""
+    """The order of tables: by number, the paper's before the supplement's, then sections and figures."""
     kind, _, number = status.source.removeprefix("Supplement, ").partition(" ")
     digits = "".join(letter for letter in number if letter.isdigit())
     return (0 if kind == "Table" else 1, int(digits) if kind == "Table" and digits else 0, status.source)

@@ -116,7 +116,7 @@ def raise_failures(failures: Mapping[str, Failure]) -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Inside, Ctrl-C or SIGTERM ends all workers; finished work stays on disk."""
+    """In this context, Ctrl-C or SIGTERM ends all workers; finished work stays on disk."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
     try:

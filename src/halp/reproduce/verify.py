@@ -50,7 +50,7 @@ class VerifiedCell:
 
 @dataclass(frozen=True)
 class Verification:
-    """All figures that the paper has beside one's own."""
+    """All figures of the paper beside one's own."""
 
     cells: list[VerifiedCell]
 

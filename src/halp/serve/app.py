@@ -32,7 +32,7 @@ OPEN = {"/health", "/openapi.json"}  # answered without a key
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a request may be, in bytes; seconds to send it, and to answer it; streams at once."""
+    """Limits of the service: bytes of a request, seconds to send and to answer it, live connections."""
 
     body: int = 16 << 20
     patience: float = 10.0
@@ -83,7 +83,7 @@ def make_app(service: Service, keys: frozenset[str] = frozenset(), limits: Limit
 
 
 class Gate:
-    """Counts every request, refuses those without a key, and limits bodies in size and time."""
+    """Count every request, refuse those without a key, and limit bodies in size and time."""
 
     def __init__(self, app: Any, service: Service, keys: frozenset[str], limits: Limits) -> None:
         self.app, self.service, self.keys, self.limits = app, service, keys, limits
@@ -114,7 +114,7 @@ class Gate:
 
 
 def authorised(scope: Scope, keys: frozenset[str]) -> bool:
-    """Whether a request carries one of the keys: `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
+    """Whether a request has one of the keys: `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
     headers = dict(scope["headers"])
     scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
     given = headers.get(b"x-api-key") or (bearer.strip() if scheme.lower() == b"bearer" else b"")

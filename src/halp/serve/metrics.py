@@ -1,4 +1,4 @@
-"""Counts and times of a service, as Prometheus reads them; those of all its processes together."""
+"""Counts and times of a service in the Prometheus text format, summed over its processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Metrics:
         self.counts[f'halp_request_seconds_count{{path="{path}"}}'] += 1
 
     def count(self, name: str, number: int = 1) -> None:
-        """Count something else."""
+        """Count anything else."""
         self.counts[f"halp_{name}_total"] += number
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""Points of a request as an array; an error says what does not fit."""
+"""Points of a request as an array; an error names what is wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def points_array(data: list[Any], topology: Topology) -> Frames:
 
 
 def _even_points(data: list[Any], topology: Topology) -> Frames | None:
-    """The points at once, where all frames have the same persons and joints."""
+    """All points at once, if all frames have the same persons and joints."""
     try:
         array = np.array(data, dtype=np.float64)
         array = array[:, None] if array.ndim == 3 else array
@@ -42,7 +42,7 @@ def _even_points(data: list[Any], topology: Topology) -> Frames | None:
 
 
 def _frame_by_frame(data: list[Any], topology: Topology) -> Frames:
-    """The points of frames that differ, or of which one is wrong."""
+    """Points of frames that differ, or one of which is invalid."""
     frames = []
     for number, one in enumerate(data):
         try:

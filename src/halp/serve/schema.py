@@ -1,4 +1,4 @@
-"""Requests and answers of the service as types, which check requests and make the OpenAPI document."""
+"""Requests and answers of the service as types, which validate requests and generate the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ OPERATIONS: dict[str, tuple[type[Any] | None, type[Any], str]] = {
     "/predict": (PredictRequest, PredictAnswer, "The class of a clip"),
     "/embed": (EmbedRequest, EmbedAnswer, "The vector of a clip"),
     "/search": (SearchRequest, SearchAnswer, "Similar clips of the collection"),
-    "/health": (None, Health, "Whether the service is there"),
+    "/health": (None, Health, "Whether the service is up"),
 }
 REFUSALS = {
     400: "The request is not valid",

@@ -1,4 +1,4 @@
-"""Starting the service: one socket, one or several processes, an orderly end."""
+"""Start the service: one socket, one or several processes, a graceful shutdown."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 class Busy(Exception):
-    """More clips wait than the service takes."""
+    """More clips are waiting than the service accepts."""
 
 
 class Batcher:
@@ -158,7 +158,7 @@ class Served:
         return EmbedAnswer(shown.tolist(), self._identity["name"], self._identity["sha256"])
 
     def compact(self, vector: Vectors) -> Vectors:
-        """The compact form of a vector, where the encoder has one."""
+        """The compact form of a vector, if the encoder has one."""
         if not self.model.encoder.projection:
             return vector
         import torch
@@ -169,7 +169,7 @@ class Served:
 
     @property
     def facts(self) -> ModelFacts:
-        """What `/health` says of it."""
+        """The model's facts at `/health`."""
         encoder, classifier = self.model.encoder, self.model.classifier
         shown = self._identity
         return ModelFacts(
@@ -233,7 +233,7 @@ class Service:
         ]
 
     def health(self) -> Health:
-        """What `/health` says."""
+        """The answer to `/health`."""
         return Health("ok", __version__, [served.facts for served in self.models.values()])
 
     def close(self) -> None:

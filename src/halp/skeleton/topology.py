@@ -134,7 +134,7 @@ _TOPOLOGIES: dict[str, Topology] = {}
 
 
 def register_topology(topology: Topology) -> Topology:
-    """Make a topology known by its name; a second one of the same name must be equal."""
+    """Register a topology under its name; a second one of the same name must be equal."""
     if _TOPOLOGIES.setdefault(topology.name, topology) != topology:
         raise InputError(f"topology '{topology.name}' exists already with other joints; rename yours")
     return topology

@@ -1,1 +1,1 @@
-"""One file per verb, from a source to its answer: search, classify, segment, … No console, no HTML."""
+"""One file per verb, from a source to its answer: search, classify, segment, … No console, HTML or options."""

@@ -1,4 +1,4 @@
-"""A better use of any encoder: the user's own unlabelled clips shape classifier, search and groups.
+"""Adapt an encoder to a user's data: unlabelled clips shape the classifier, search and groups.
 
 `fit_metric` takes clips that are each other's nearest neighbours for two views of one movement, and shrinks
 the directions in which they differ most (`Invariance` of the encoders, in closed form, fitted to the user's
@@ -39,7 +39,7 @@ _SOME = 500  # clips that tell the spread of scores
 
 @dataclass(frozen=True)
 class Metric:
-    """Vectors, standardised, less most of what neighbours differ in: `z − V (1 − left) Vᵀ z`."""
+    """Standardised vectors, less most of the variation between neighbours: `z − V (1 − left) Vᵀ z`."""
 
     mean: Vectors
     scale: Vectors
@@ -59,8 +59,7 @@ def fit_metric(vectors: Vectors, groups: Groups | None = None, *, seed: int = 0)
     """
     if len(vectors) < LEAST:
         raise InputError(
-            f"{len(vectors)} clips are too few to adapt to: their nearest neighbours tell too little; it"
-            f" takes {LEAST}, or leave out --adapt"
+            f"{len(vectors)} clips are too few to adapt to; give at least {LEAST}, or leave out --adapt"
         )
     rows = np.arange(len(vectors))
     if len(rows) > MOST:
@@ -73,7 +72,7 @@ def fit_metric(vectors: Vectors, groups: Groups | None = None, *, seed: int = 0)
 
 
 def _shrunk_axes(rows: Vectors, similarity: Vectors, groups: Groups | None) -> tuple[Vectors, Vectors]:
-    """Directions in which mutual neighbours differ most, and how much of each is left."""
+    """Directions in which mutual neighbours differ most, and the share of each that is kept."""
     from sklearn.utils.extmath import randomized_svd
 
     first, second = mutual_neighbours(similarity, groups)
@@ -175,7 +174,7 @@ class Neighbourhood:
         return _cosines(self.products - lost)
 
     def resembles(self, rows: Labels) -> bool:
-        """Whether clips without labels are about as near to the labelled rows as to each other.
+        """Whether unlabelled clips are about as near to the labelled rows as to each other.
 
         If they show other movements, almost all of them are nearer to each other.
         """
@@ -293,7 +292,7 @@ def spread_labels(links: object, rows: Labels, labels: Labels, classes: int) -> 
 
 
 def allowed_methods(clips: int, classes: int, methods: Sequence[str] = METHODS) -> tuple[str, ...]:
-    """Methods that this many clips allow: mutual neighbours need some of every class."""
+    """Methods for this many clips: mutual neighbours need several of every class."""
     scarce = clips < LEAST_PER_CLASS * classes
     return tuple(method for method in methods if method == "spread" or not scarce)
 

@@ -38,7 +38,7 @@ Matches = tuple[int, int, list[tuple[Event, Event]]]  # bouts of both accounts, 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two accounts of the same recordings agree."""
+    """Agreement of two accounts of the same recordings."""
 
     measured: dict[str, Any]
     first: Events
@@ -199,7 +199,7 @@ def _by_person(events: Events, gap: float, shortest: float) -> Tiers:
 
 
 def _nameless(tiers: Tiers) -> Tiers:
-    """Tiers without subjects, where a recording has one only."""
+    """Tiers without subjects, in recordings that have only one."""
     result: Tiers = {}
     for (recording, subject), events in tiers.items():
         if (recording, "") in result:
@@ -214,7 +214,7 @@ def _nameless(tiers: Tiers) -> Tiers:
 def _binned(
     one: Sequence[Event], two: Sequence[Event], end: float, labels: Sequence[str], width: float
 ) -> npt.NDArray[np.int64]:
-    """The label of every bin up to `end` by its middle, `(2, bins)`; the last number is for no label."""
+    """The label at the middle of every bin up to `end`, `(2, bins)`; the last number means no label."""
     middles = (np.arange(math.ceil(end / width - 1e-9)) + 0.5) * width
     codes = np.full((2, len(middles)), len(labels), dtype=np.int64)
     for row, events in enumerate((one, two)):

@@ -31,7 +31,7 @@ SINGLE = (
 )
 CAMERA = (
     "angles are estimated from one camera: the range of a knee or shoulder (5th to 95th percentile) differed by"
-    " more than 26° between variations of one video in one of twenty cases, by 37° at most; extremes are less sure"
+    " more than 26° between variations of one video in one of twenty cases, by 37° at most; extremes are less certain"
 )
 _SMOOTHING = 0.2  # seconds of the window that velocities are fitted in
 
@@ -48,7 +48,7 @@ _MIDDLE = {"neck": (("hip_center", "spine"), "shoulder_center", ("head", "nose")
 
 
 def angle_joints(topology: Topology) -> dict[str, tuple[int, int, int]]:
-    """The angles that a topology has the joints for: name → (one end, joint, other end).
+    """The angles whose joints a topology has: name → (one end, joint, other end).
 
     >>> from halp.skeleton import get_topology
     >>> list(angle_joints(get_topology("coco-17")))[:4]

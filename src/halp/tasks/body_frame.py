@@ -1,4 +1,4 @@
-"""Up, forward and across of a body in every frame: the reference of gait, trunk and signed angles."""
+"""Up, forward and right axes of a body in every frame: the reference for gait, trunk and signed angles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BodyFrame:
 
 
 def body_frame(poses: PoseTrack) -> BodyFrame:
-    """Up is the axis of the coordinates that is nearest to the body's own; forward is across the hips.
+    """Up is the coordinate axis nearest to the body's own; forward is perpendicular to it and the hips.
 
     In two dimensions the person is seen from the side, and faces the way the feet or the nose point, else the
     way it moves.

@@ -61,7 +61,7 @@ class Bouts:
 
 
 def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None) -> list[Bouts]:
-    """Bouts by recording and subject, cut to the part that counts."""
+    """Bouts by recording and subject, cut to the analysed part."""
     tiers: list[Bouts] = []
     ends = events.ends
     for recording, rows in events.by_recording().items():
@@ -81,7 +81,7 @@ def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None
 
 
 def _cut(event: Event, start: float, stop: float) -> Event:
-    """The part of an event that lies in a span; mostly the event itself."""
+    """The part of an event inside a span; usually all of it."""
     if start <= event.start and event.stop <= stop:
         return event
     return replace(event, start=max(event.start, start), stop=min(event.stop, stop))
@@ -194,7 +194,7 @@ def _sequences(tier: Bouts, place: Mapping[str, int]) -> list[npt.NDArray[np.int
 
 
 def _pairs(sequences: npt.NDArray[np.int64], size: int) -> Floats:
-    """Counts `(R, size, size)` of what follows what in sequences `(R, n)`."""
+    """Counts `(R, size, size)` of each label following each other in sequences `(R, n)`."""
     codes = sequences[:, :-1] * size + sequences[:, 1:]
     rows = np.arange(len(codes))[:, None] * size * size
     return (
@@ -205,7 +205,7 @@ def _pairs(sequences: npt.NDArray[np.int64], size: int) -> Floats:
 
 
 def _shuffled(part: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """`count` random orders of a sequence; keeps it free of repeats if it is, by many swaps."""
+    """`count` random orders of a sequence; a sequence without repeats stays without them, by many swaps."""
     rows = np.tile(part, (count, 1))
     if (part[1:] == part[:-1]).any():
         return rng.permuted(rows, axis=1)
@@ -225,7 +225,7 @@ def _shuffled(part: npt.NDArray[np.int64], count: int, rng: np.random.Generator)
 
 
 def false_discovery(p: Sequence[float]) -> list[float]:
-    """p-values corrected after Benjamini and Hochberg."""
+    """p-values corrected for the false discovery rate (Benjamini and Hochberg)."""
     from scipy.stats import false_discovery_control
 
     return [float(value) for value in false_discovery_control(np.clip(p, 0, 1))] if len(p) else []

@@ -67,7 +67,7 @@ def check_rejection(rate: Reject) -> Reject:
 
 
 def rejection_threshold(similarities: Floats, rate: float) -> float:
-    """The similarity below which vectors are rejected: at most `rate` of those like the labelled ones.
+    """The similarity below which vectors are rejected: at most a share `rate` of known ones.
 
     The k-th smallest of n similarities, k = ⌊(n + 1) · rate⌋ (conformal prediction); −inf where n is too
     small for the rate.

@@ -27,8 +27,8 @@ from halp.tasks.heads import (
     candidates,
     fit_head,
     fit_heads,
-    on_grid,
     project_to_row_span,
+    round_to_eight_bit,
 )
 
 Folds = list[tuple[Labels, Labels]]
@@ -78,7 +78,7 @@ class Classifier:
         return -np.inf if rate is None else rejection_threshold(self.similarities, float(rate))
 
     def can_reject(self, reject: Reject = "auto") -> bool:
-        """Whether anything is ever rejected; without it an answer that is not rejected says nothing."""
+        """Whether anything can be rejected; if not, `rejected` is meaningless."""
         return bool(np.isfinite(self.threshold(reject)))
 
     def predict(self, vectors: Vectors, *, reject: Reject = "auto") -> Prediction:
@@ -130,14 +130,14 @@ def fit_classifier(
         head = fit_head(choice.candidate, vectors[rows], labels[rows], len(classes), one_scale=one_scale)
     most = VOTERS if head.candidate.kind == "knn" else BANK
     kept = sample_rows(labels[rows], groups[rows], most, seed)
-    head = replace(head, bank=on_grid(head.bank[kept]), labels=labels[rows][kept])
+    head = replace(head, bank=round_to_eight_bit(head.bank[kept]), labels=labels[rows][kept])
     similarities = nearest_similarities(head.bank, groups[rows][kept])
     return Classifier(head, tuple(classes), choice.temperature, similarities, rejection_rate)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What cross-validation chose: `plain` with a candidate, or a method of `halp.tasks.adapt`."""
+    """The result of cross-validation: `plain` with a candidate, or a method of `halp.tasks.adapt`."""
 
     method: str
     candidate: Candidate
@@ -158,7 +158,7 @@ def choose(
     neighbourhood: Neighbourhood | None = None,
     rows: Labels | None = None,
 ) -> Choice:
-    """The candidate that is right most often on held-out folds, and the temperature of its held-out logits.
+    """The candidate with the highest held-out accuracy, and the temperature of its held-out logits.
 
     Classes count alike, however many labels each has: labels are given where it is easy or where the model is
     unsure, so their shares are not those of the recordings. If no fold can be made (a class with one
@@ -219,7 +219,7 @@ def _choose_plain(
 
 
 def _balanced(scores: Floats, labels: Labels, classes: int) -> float:
-    """How often held-out logits are right, classes alike; rounded, so that ties are ties."""
+    """Accuracy of held-out logits, averaged over classes; rounded, so that ties are ties."""
     counts = np.bincount(labels, minlength=classes)
     hits = np.bincount(labels[scores.argmax(1) == labels], minlength=classes)
     return round(float((hits / np.maximum(counts, 1)).sum()), 9)

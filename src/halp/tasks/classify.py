@@ -1,4 +1,4 @@
-"""Classes from a handful of labels: fit a classifier on labelled recordings, give classes to others."""
+"""Classes from few labels: fit a classifier on labelled recordings, predict the classes of others."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def fit(
 
 
 def _as_read(source: Source, reading: Reading) -> Reading:
-    """How clips without labels are read: cut as the labelled ones, their labels left aside."""
+    """How unlabelled clips are read: cut like the labelled ones, their labels ignored."""
     return replace(reading, labels=None, pattern=None).cut_by(source.cutting)
 
 
@@ -147,7 +147,7 @@ def _neighbourhood(
     seed: int,
     progress: bool,
 ) -> Neighbourhood | None:
-    """Labelled vectors and those of further clips; None if there are none or none are needed."""
+    """Labelled and unlabelled vectors; None if there are no unlabelled ones or none are needed."""
     further = [one for one in further if len(one)]
     if kind not in ("auto", "adapted") or not further or len(vectors) > TUNED:
         if kind == "adapted":
@@ -229,7 +229,7 @@ def predict(
 
 
 def window_settings(model: Model, asked: WindowSettings) -> WindowSettings:
-    """How a source is cut: by default as for fitting."""
+    """How a source is cut: as for fitting, by default."""
     fitted = model.cutting
     fps = fitted.fps if asked.fps is None else asked.fps
     if asked.window is None and asked.stride is None:
@@ -238,20 +238,20 @@ def window_settings(model: Model, asked: WindowSettings) -> WindowSettings:
 
 
 def notes(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> list[str]:
-    """Warnings about an answer: rejection off or not calibrated, windows unlike those of the fit."""
+    """Warnings about predictions: rejection off or uncalibrated, windows unlike those of the fit."""
     sentences = []
     classifier = model.classifier
     rate = classifier.rejection_rate if check_rejection(reject) == "auto" else check_rejection(reject)
     if reject == "auto" and rate is None:
         sentences.append(
-            "rejection is off, since the labelled clips are not of several known persons and do not tell how"
-            " unlike them another person may be; name people with a column subject in --labels or {subject}"
+            "rejection is off, since the labelled clips are not of several known persons and do not show how"
+            " much persons differ; name people with a column subject in --labels or {subject}"
             " in --pattern, or force it with --reject 0.05"
         )
     elif rate and not np.isfinite(classifier.threshold(reject)):
         sentences.append(
-            f"nothing is rejected, since {len(classifier.similarities)} labelled clips do not tell which are"
-            f" the most unlike {float(rate):.0%} of them; label more, or raise --reject"
+            f"nothing is rejected, since {len(classifier.similarities)} labelled clips are too few to find the"
+            f" {float(rate):.0%} least similar ones; label more, or raise --reject"
         )
     widths = model.cutting.window, cutting.window
     if widths[0] != widths[1]:
@@ -270,7 +270,7 @@ def warn_about(model: Model, cutting: WindowSettings, reject: Reject = "auto") -
 
 
 def disable_unreliable_rejection(classifier: Classifier, grouped_by: str) -> Classifier:
-    """The classifier; without rejection if its similarities are not between different persons."""
+    """The classifier; without rejection if its similarities do not compare different persons."""
     return classifier if grouped_by == "person" else replace(classifier, rejection_rate=None)
 
 
@@ -332,7 +332,7 @@ def suggest_recordings(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> list[tuple[str, Suggestion]]:
-    """Recordings of a source to label next, the most useful first; a recording is the mean of its windows."""
+    """Recordings to label next, most useful first; a recording is represented by the mean of its windows."""
     model = model if isinstance(model, Model) else load_model(model)
     reading = combine(reading, keywords)
     reading = reading.cut_by(window_settings(model, reading.windows))

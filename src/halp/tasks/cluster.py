@@ -1,4 +1,4 @@
-"""Groups without labels: k-means on the sphere, number by silhouette, a typical clip of each."""
+"""Groups without labels: spherical k-means, their number by silhouette, a typical clip of each."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Clustering:
         return Events([self.table.event(row, label=label) for row, label in enumerate(labels)])
 
     def summary(self) -> list[dict[str, Any]]:
-        """A row per group: how many clips it has, and its typical one."""
+        """A row per group: its number of clips and its typical clip."""
         table, sizes = self.table, self.clusters.sizes
         return [
             {"group": number + 1, "clips": int(sizes[number]), "typical clip": table.name(row)}
@@ -189,7 +189,7 @@ def cluster(
 
 
 def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:
-    """Group centred vectors `(N, F)`; without `groups`, into the number with the largest silhouette.
+    """Group centred vectors `(N, F)`; by default into the number of groups with the largest silhouette.
 
     Groups of more than 20,000 vectors are fitted to a sample of this many; the others go to the nearest
     centre, block by block.
@@ -230,7 +230,7 @@ def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *
 def directions(
     vectors: npt.NDArray[np.float32], mean: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.float32]:
-    """Unit vectors minus their mean; unchanged if nothing else remains."""
+    """Unit vectors minus their mean; unchanged if nothing else would remain."""
     vectors = np.asarray(vectors, dtype=np.float32)
     centred = vectors - (
         np.mean(vectors, axis=0, dtype=np.float64).astype(np.float32) if mean is None else mean

@@ -72,7 +72,7 @@ def accumulate(cost: Floats) -> tuple[Floats, npt.NDArray[np.int8]]:
 
 
 def _matched(cost: Floats, down: int, right: int) -> Floats:
-    """What a step into each entry costs: the sum over the rows it passes of the mean over its columns."""
+    """The cost of a step into each entry: the sum over the rows it passes of the mean over its columns."""
     matched = np.zeros_like(cost)
     for above in range(down):
         for left in range(right):
@@ -81,7 +81,7 @@ def _matched(cost: Floats, down: int, right: int) -> Floats:
 
 
 def _trace(total: Floats, taken: npt.NDArray[np.int8]) -> Ints:
-    """The pairs of the path back from the cheapest end."""
+    """The pairs along the path, traced back from the cheapest end."""
     row, column = len(total) - 1, int(total[-1].argmin())
     path: list[tuple[int, int]] = []
     while row >= 0:
@@ -115,7 +115,7 @@ class Comparison:
 
     @cached_property
     def stretches(self) -> list[Event]:
-        """Where the two differ most, largest mean joint distance first: spans of the first recording.
+        """Where the two differ most: spans of the first recording, largest mean joint distance first.
 
         The score is the difference in mean bone lengths; `more` names the joints that differ most and the
         span of the second recording.
@@ -175,7 +175,8 @@ def compare(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Comparison:
-    """Align two recordings and show where they differ; all of the shorter one to part of the longer one.
+    """Align two recordings and show where they differ; the whole shorter one is aligned to a part of the
+    longer one.
 
     Parameters
     ----------
@@ -238,7 +239,7 @@ def compare_clips(
 
 
 def _every_frame(path: Ints, steps: Ints, lengths: list[int]) -> Ints:
-    """The path through thinned moments as pairs of frames, at least one for every frame that it passes."""
+    """Convert a path over thinned frames to pairs of all frames."""
     if (steps == 1).all():
         return path
     fine = np.linspace(0, len(path) - 1, (len(path) - 1) * int(steps.max()) + 1)
@@ -253,7 +254,7 @@ def _read_one(encoder: PretrainedEncoder, given: Any, source: Source | None, rea
     opened = open_for(encoder, given, reading)[1]
     if len(opened) != 1:
         raise InputError(
-            f"'{given}' holds {len(opened)} recordings; compare takes one: name a file, or use --in with"
+            f"'{given}' holds {len(opened)} recordings; compare takes one: give a file, or use --in with"
             " names"
         )
     return ready_clips(encoder, opened, [0])[0]

@@ -56,7 +56,7 @@ class PersonWindows:
 
 @dataclass(frozen=True)
 class Reference:
-    """Windows of the reference group and their distances to each other, each person held out in turn."""
+    """Windows of the reference group and their distances, each person held out in turn."""
 
     windows: PersonWindows
     scores: dict[str, float]
@@ -145,7 +145,7 @@ def deviation(reference: Reference, tested: PersonWindows) -> list[dict[str, Any
 
 
 def _unit(vectors: npt.NDArray[np.float32]) -> Floats:
-    """Unit vectors, not centred: around the reference's mean, all movements are about equally distant."""
+    """Unit vectors, not centred: seen from the mean of the reference, all movements are about equally far."""
     rows = np.asarray(vectors, dtype=np.float64)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
@@ -164,7 +164,7 @@ def _joint_differences(one: npt.NDArray[np.float32], other: npt.NDArray[np.float
 
 
 def warnings_about(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Notes on rows of `deviation`: movements of another kind, and percentiles that depend on windows."""
+    """Notes on rows of `deviation`: unusual kinds of movement, and percentiles that depend on the window."""
     sentences = []
     unlike = [row["recording"] for row in rows if row["unlike"]]
     if unlike:
@@ -187,7 +187,7 @@ def warnings_about(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _named(names: Sequence[str], verb: bool = True) -> str:
-    """Up to three names, and the number of others."""
+    """Up to three names and the number of others."""
     text = ", ".join(f"'{name}'" for name in names[:3])
     text += f" and {len(names) - 3} more" if len(names) > 3 else ""
     return text + (" is" if len(names) == 1 else " are") * verb

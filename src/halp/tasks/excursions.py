@@ -1,4 +1,4 @@
-"""Excursions of a curve from its resting value and back, and the component whose are repetitions."""
+"""Excursions of a curve from its resting value and back; the component whose excursions are repetitions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def best_curve(
     for curve in curves:
         for side in (curve, -curve):
             spans, way = _excursions(side, fps, smallest)
-            way *= _alikeness(centred, [(first, last) for first, last, partial in spans if not partial])
+            way *= _similarity_of_spans(
+                centred, [(first, last) for first, last, partial in spans if not partial]
+            )
             # rest is where people begin and end: a curve that is high there shows the pauses and not the
             # movement
             edge = max(1, round(0.2 * fps))
@@ -50,7 +52,7 @@ def best_curve(
 
 
 def _excursions(curve: Floats, fps: float, smallest: float) -> tuple[list[tuple[int, int, bool]], float]:
-    """Spans of like peaks, partial ones marked, and the summed prominence of the whole ones."""
+    """Spans of similar peaks, with partial ones marked, and the summed prominence of the whole ones."""
     from scipy.signal import find_peaks
 
     peaks, facts = find_peaks(curve, prominence=smallest, distance=max(1, round(FASTEST * fps)))
@@ -68,8 +70,8 @@ def _excursions(curve: Floats, fps: float, smallest: float) -> tuple[list[tuple[
     for number, (peak, height) in enumerate(zip(peaks, prominence)):
         before = int(peaks[number - 1]) if number else 0
         after = int(peaks[number + 1]) if number + 1 < len(peaks) else len(curve) - 1
-        first = _foot(curve, int(peak), before, -1)
-        last = _foot(curve, int(peak), after, 1)
+        first = _end_of_flank(curve, int(peak), before, -1)
+        last = _end_of_flank(curve, int(peak), after, 1)
         spans.append((first, last, bool(height < _LIKE * usual)))
     return _with_cut_off(curve, spans, _FAINT * usual), float(prominence[prominence >= _LIKE * usual].sum())
 
@@ -81,14 +83,14 @@ def _with_cut_off(
     first, last = spans[0][0], spans[-1][1]
     end = len(curve) - 1
     if first > 0 and curve[0] == curve[: first + 1].max() and curve[0] - curve[: first + 1].min() >= smallest:
-        spans = [(0, min(_foot(curve, 0, first, 1), first), True), *spans]
+        spans = [(0, min(_end_of_flank(curve, 0, first, 1), first), True), *spans]
     if last < end and curve[-1] == curve[last:].max() and curve[-1] - curve[last:].min() >= smallest:
-        spans = [*spans, (max(_foot(curve, end, last, -1), last), end, True)]
+        spans = [*spans, (max(_end_of_flank(curve, end, last, -1), last), end, True)]
     return spans
 
 
-def _alikeness(values: Floats, spans: list[tuple[int, int]]) -> float:
-    """Share of the movement within spans explained by their mean: small if two kinds alternate."""
+def _similarity_of_spans(values: Floats, spans: list[tuple[int, int]]) -> float:
+    """Share of the movement within spans explained by their mean: low if two kinds alternate."""
     if len(spans) < 2:
         return 0.5
     cuts = np.stack([resampled(values[first : last + 1], SAMPLES // 2) for first, last in spans])
@@ -96,8 +98,8 @@ def _alikeness(values: Floats, spans: list[tuple[int, int]]) -> float:
     return float(max(0.0, 1 - ((cuts - cuts.mean(0)) ** 2).sum() / total)) if total > 0 else 0.0
 
 
-def _foot(curve: Floats, peak: int, limit: int, step: int) -> int:
-    """End of a peak's flank towards `limit`: the last frame above a part of its height."""
+def _end_of_flank(curve: Floats, peak: int, limit: int, step: int) -> int:
+    """The end of a peak's flank towards `limit`: the last frame above a fraction of its height."""
     flank = curve[peak : limit + 1] if step > 0 else curve[limit : peak + 1][::-1]
     low = flank.min()
     below = np.flatnonzero(flank <= low + _REST * (curve[peak] - low))

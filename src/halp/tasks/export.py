@@ -144,7 +144,7 @@ def push(package: str | os.PathLike[str], repository: str, *, private: bool = Fa
         The address of the upload.
     """
     load_package(package)  # only what would load is handed on
-    with _talking(repository) as hub:
+    with _hub_api(repository) as hub:
         hub.create_repo(repository, private=private, exist_ok=True)
         commit = hub.upload_folder(repo_id=repository, folder_path=package, allow_patterns=FILES)
     return str(commit.commit_url)
@@ -170,7 +170,7 @@ def pull(repository: str, out: str | os.PathLike[str], *, revision: str | None =
     out = Path(out)
     if out.exists():
         raise InputError(f"'{out}' exists already; remove it or choose another folder for the package")
-    with _talking(repository) as hub, building(out) as partial:
+    with _hub_api(repository) as hub, building(out) as partial:
         for name in FILES:
             if name in (CONFIG, WEIGHTS) or hub.file_exists(repository, name, revision=revision):
                 _download(hub, repository, name, revision, partial / name)
@@ -179,7 +179,9 @@ def pull(repository: str, out: str | os.PathLike[str], *, revision: str | None =
 
 
 def _download(hub: Any, repository: str, name: str, revision: str | None, path: Path) -> None:
-    """Write a file as it arrives: at most the declared bytes, uncompressed, no slower than `SLOWEST`."""
+    """Write a download as it arrives: at most the declared bytes, uncompressed, at least as fast as
+    `SLOWEST`.
+    """
     from huggingface_hub import get_token, hf_hub_url
 
     address = hf_hub_url(repository, name, revision=revision, endpoint=hub.endpoint)
@@ -210,7 +212,7 @@ def _download(hub: Any, repository: str, name: str, revision: str | None, path: 
                 )
             if time.monotonic() > deadline:
                 raise InputError(
-                    f"'{name}' of '{repository}' comes too slowly ({received:,} of {facts.size:,} bytes); try"
+                    f"'{name}' of '{repository}' downloads too slowly ({received:,} of {facts.size:,} bytes); try"
                     " again later"
                 )
             file.write(block)
@@ -221,8 +223,8 @@ def _download(hub: Any, repository: str, name: str, revision: str | None, path: 
 
 
 @contextmanager
-def _talking(repository: str) -> Iterator[Any]:
-    """The hub's interface; errors are reported in one sentence."""
+def _hub_api(repository: str) -> Iterator[Any]:
+    """Wrap calls of the hub's API; errors are reported in one sentence."""
     if not _REPOSITORY.fullmatch(repository):
         raise InputError(f"'{repository}' is not the name of a repository; write OWNER/NAME")
     try:

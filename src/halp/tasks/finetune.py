@@ -28,7 +28,7 @@ from halp.tasks.calibration import (
 )
 from halp.tasks.classifier import BANK, Classifier, Labels, folds, sample_rows
 from halp.tasks.classify import disable_unreliable_rejection
-from halp.tasks.heads import Candidate, Head, on_grid, unit
+from halp.tasks.heads import Candidate, Head, round_to_eight_bit, unit
 from halp.tasks.labelling import Labelling, check_classes, labelled_rows, labelling
 from halp.tasks.model_folder import Model
 
@@ -125,7 +125,11 @@ def _head(
         raise TypeError("a linear head is expected")
     weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
     mean, scale = vectors.mean(0), np.maximum(vectors.std(0), 1e-6)
-    bank, weight, bias = on_grid(unit((vectors[kept] - mean) / scale)), weight * scale, bias + weight @ mean
+    bank, weight, bias = (
+        round_to_eight_bit(unit((vectors[kept] - mean) / scale)),
+        weight * scale,
+        bias + weight @ mean,
+    )
     return Head(Candidate("linear"), classes, mean, scale, bank, labels[kept], weight, bias)
 
 

@@ -1,4 +1,4 @@
-"""When feet touch and leave the ground, from their path relative to the hips; whether they alternate."""
+"""When the feet touch and leave the ground, from their path relative to the hips."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AMID = (0.2, 0.8)  # part of a stride in which the other foot meets the ground
 
 
 def with_hips(poses: PoseTrack) -> PoseTrack:
-    """Poses whose hips are the markers on the front of the pelvis (asis), if hips were not recorded."""
+    """Poses with hips taken from the pelvis markers (asis) if hips were not recorded."""
     names = poses.topology.joints
     if "hip_left" in names or not {"asis_left", "asis_right"} <= set(names):
         return poses
@@ -36,7 +36,7 @@ def with_hips(poses: PoseTrack) -> PoseTrack:
 
 
 def foot_joint(poses: PoseTrack, side: str, kind: str) -> int:
-    """The joint whose way tells contacts (heel) or lifts (toes); the ankle if there is no better one."""
+    """The joint that shows contacts (heel) or toe-offs (toes); the ankle if neither exists."""
     names = {"contact": ("heel",), "lift": ("toe_big", "foot_index", "foot", "toe")}[kind]
     found = [f"{name}_{side}" for name in (*names, "ankle") if f"{name}_{side}" in poses.topology.joints]
     if not found or not {"hip_left", "hip_right"} <= set(poses.topology.joints):
@@ -49,7 +49,7 @@ def foot_joint(poses: PoseTrack, side: str, kind: str) -> int:
     return next((place for place, share in zip(places, seen) if share > _OFTEN), places[-1])
 
 
-def way_in_front(relative: Floats, frame: BodyFrame, fps: float) -> Floats:
+def distance_ahead(relative: Floats, frame: BodyFrame, fps: float) -> Floats:
     """How far a foot is in front of the hips `(T,)`, smoothed."""
     from scipy.ndimage import gaussian_filter1d
 
@@ -59,7 +59,7 @@ def way_in_front(relative: Floats, frame: BodyFrame, fps: float) -> Floats:
 
 
 def extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
-    """Frames in which a foot is furthest in front (or, of the negative way, behind)."""
+    """Frames in which a foot is furthest ahead (or, with the negated path, behind)."""
     from scipy.signal import find_peaks
 
     low, high = np.percentile(way, [5, 95])
@@ -68,7 +68,9 @@ def extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
 
 
 def foremost(ways: Mapping[str, Floats], leg: float, fps: float) -> dict[str, np.ndarray]:
-    """Frames where each foot is furthest ahead; of two without the other foot's in between, the further."""
+    """Frames in which each foot is furthest ahead; of two without one of the other foot in between, the
+    further.
+    """
     found = {side: extremes(ways[side], leg, fps) for side in SIDES}
     between = np.concatenate([np.diff(frames) for frames in found.values()])
     usual = np.median(between) if len(between) else 0.0
@@ -85,7 +87,7 @@ def foremost(ways: Mapping[str, Floats], leg: float, fps: float) -> dict[str, np
 
 
 def impacts(poses: PoseTrack, joints: Floats, frame: BodyFrame, side: str, ahead: np.ndarray) -> np.ndarray:
-    """Frames in which a heel, just furthest in front, stops falling; `ahead` if that cannot be seen.
+    """Frames in which a heel, furthest ahead, stops falling; `ahead` if that cannot be seen.
 
     The leg swings back before it lands, so that the foremost place alone is about 50 ms early.
     """
@@ -100,10 +102,10 @@ def impacts(poses: PoseTrack, joints: Floats, frame: BodyFrame, side: str, ahead
     return np.array([int(at) + int(slows[at : at + reach].argmax()) for at in ahead], dtype=int)
 
 
-def in_turns(
+def feet_alternate(
     ways: dict[str, Floats], contacts: dict[str, np.ndarray], side: str, first: int, last: int
 ) -> bool:
-    """Whether the feet alternate: the other one lands once, about halfway, and they move in opposition."""
+    """Whether the feet alternate: the other lands once, about halfway, and they move in opposition."""
     from_here = (contacts[OTHER[side]] - first) / (last - first)
     inside = from_here[(from_here > 0) & (from_here < 1)]
     one, other = (ways[name][first : last + 1] - ways[name][first : last + 1].mean() for name in SIDES)
@@ -112,13 +114,13 @@ def in_turns(
     return opposed and len(inside) == 1 and _AMID[0] <= inside[0] <= _AMID[1]
 
 
-def outside(frames: np.ndarray, refused: Sequence[tuple[int, int]], kept: set[int]) -> np.ndarray:
-    """Which events belong to a stride, or at least to none of those that are refused."""
+def accepted_events(frames: np.ndarray, refused: Sequence[tuple[int, int]], kept: set[int]) -> np.ndarray:
+    """Which events belong to an accepted stride, or at least to no rejected one."""
     inside = [any(first <= at <= last for first, last in refused) and int(at) not in kept for at in frames]
     return frames[~np.array(inside, dtype=bool)]
 
 
-def only_between(frames: np.ndarray, first: int, last: int) -> int | None:
-    """The one event between two frames, None if there is none or more than one."""
+def single_between(frames: np.ndarray, first: int, last: int) -> int | None:
+    """The single event between two frames, None if there is none or more than one."""
     inside = frames[(frames > first) & (frames < last)]
     return int(inside[0]) if len(inside) == 1 else None

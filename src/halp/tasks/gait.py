@@ -25,14 +25,14 @@ from halp.tasks.body_frame import SLANTED, BodyFrame, body_frame, middle
 from halp.tasks.foot_contacts import (
     OTHER,
     SIDES,
+    accepted_events,
+    distance_ahead,
     extremes,
+    feet_alternate,
     foot_joint,
     foremost,
     impacts,
-    in_turns,
-    only_between,
-    outside,
-    way_in_front,
+    single_between,
     with_hips,
 )
 from halp.tasks.intervals import (
@@ -69,7 +69,7 @@ NO_INTERVAL = {
 
 @dataclass(frozen=True)
 class Stride:
-    """From one contact of a foot to its next, in seconds of the recording; None if a part was not seen.
+    """From one contact of a foot to its next, in seconds of the recording; parts not seen are None.
 
     `step_time` and `step_length` are of the step that begins the stride: from the contact of the other foot
     to this one.
@@ -232,7 +232,7 @@ def find_gait(poses: PoseTrack) -> Gait:
     leg = float(np.median(np.linalg.norm(hips - middle(joints, poses.topology, "ankle"), axis=1)))
     ways = {
         kind: {
-            side: way_in_front(joints[:, foot_joint(poses, side, kind)] - hips, frame, poses.fps)
+            side: distance_ahead(joints[:, foot_joint(poses, side, kind)] - hips, frame, poses.fps)
             for side in SIDES
         }
         for kind in ("contact", "lift")
@@ -246,7 +246,7 @@ def find_gait(poses: PoseTrack) -> Gait:
     strides: list[Stride] = []
     spans_of = {side: list(pairwise(contacts[side].tolist())) for side in SIDES}
     doubtful = {
-        side: [span for span in spans_of[side] if not in_turns(ways["contact"], contacts, side, *span)]
+        side: [span for span in spans_of[side] if not feet_alternate(ways["contact"], contacts, side, *span)]
         for side in SIDES
     }
     for side in SIDES:
@@ -257,7 +257,7 @@ def find_gait(poses: PoseTrack) -> Gait:
                 continue
             before = contacts[other][(contacts[other] > 2 * first - last) & (contacts[other] < first)]
             ahead = float(((foot - others)[first] * frame.forward[first]).sum())
-            off = only_between(toe_offs[side], first, last)
+            off = single_between(toe_offs[side], first, last)
             spans = _double_support(first, last, off, contacts[other], toe_offs[other])
             strides.append(
                 Stride(
@@ -279,7 +279,7 @@ def find_gait(poses: PoseTrack) -> Gait:
         side: [(0, len(joints))] if not strides and any(doubtful.values()) else doubtful[side]
         for side in SIDES
     }
-    seconds = {kind: {side: poses.times[outside(at, refused[side], steps[side])] for side, at in events.items()}
+    seconds = {kind: {side: poses.times[accepted_events(at, refused[side], steps[side])] for side, at in events.items()}
                for kind, events in (("contacts", contacts), ("toe_offs", toe_offs))}  # fmt: skip
     speed = travelled * poses.fps / max(len(hips) - 1, 1) if ground and strides else None
     notes = _notes(poses, frame, strides, ground, sum(map(len, doubtful.values())))
@@ -292,7 +292,7 @@ def _double_support(
     """Frames of a stride in which both feet are on the ground: after its contact, and before its toe-off."""
     if off is None:
         return None
-    lift, contact = only_between(lifts, first, off), only_between(contacts, first, last)
+    lift, contact = single_between(lifts, first, off), single_between(contacts, first, last)
     if lift is None or contact is None:
         return None
     return float(lift - first + max(off - contact, 0))
@@ -315,14 +315,14 @@ def _notes(
             " known"
         )
     if poses.topology.dimensions == 2:
-        notes.append("two dimensions: lengths are those in the image, and right only for walking across it")
+        notes.append("two dimensions: lengths are those in the image, correct only for walking across it")
     if len(strides) < 2:
         notes.append("fewer than two strides were seen: intervals need more")
     return tuple(notes)
 
 
 def gait_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `Gait.to_json` for people: units in the names of columns, intervals beside their means."""
+    """A row of `Gait.to_json` for reading: units in column names, intervals beside means."""
     shown = {name: row[name] for name in ("recording", "subject", "person", "strides")}
     shown["cadence (steps/min)"] = with_interval(row["cadence"], row["cadence_interval"], 1)
     for name, measure in row["measures"].items():

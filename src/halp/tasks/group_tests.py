@@ -1,4 +1,4 @@
-"""Groups of people compared: the person is the unit; effect sizes, intervals, corrected tests."""
+"""Comparison of study groups: the person is the unit; effect sizes, intervals, corrected tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TESTS = ("permutation", "kruskal")
 
 
 def groups_of(events: Events, by: str) -> dict[str, str]:
-    """The group of every person from a column of the events; a person belongs to one."""
+    """The study group of every person, from a column of the events; a person belongs to one."""
     membership: dict[str, str] = {}
     columns = {name for event in events for name in event.more}
     if by not in columns and by not in ("recording", "subject", "source"):
@@ -106,7 +106,7 @@ def compare_groups(
         )
     if covariates and (len(names) != 2 or test != "permutation"):
         raise InputError(
-            f"covariates are taken out of the difference of two groups by permutation; there are {len(names)}"
+            f"covariates adjust the difference of two groups in a permutation test; there are {len(names)}"
             f" groups, and the test is {test}"
         )
     for name, size in sizes.items():
@@ -217,7 +217,7 @@ def _adjusted(
     left = one - base @ np.linalg.lstsq(base, one, rcond=None)[0]
     size = float(left @ left)
     if size < 1e-9:
-        return {"p": None, "pairs": [], "reason": "a covariate is the same as the groups"}
+        return {"p": None, "pairs": [], "reason": "a covariate is identical to the groups"}
     residual = values - base @ np.linalg.lstsq(base, values, rcond=None)[0]
 
     def ratio(rest: Floats) -> Floats:
@@ -281,7 +281,7 @@ def _kruskal(parts: Sequence[Floats]) -> float:
 
 
 def cliffs_delta(first: Floats, second: Floats) -> float:
-    """How much more often a value of the first group is larger than one of the second than smaller, −1 … 1.
+    """P(first > second) − P(first < second) for values of two groups, −1 … 1.
 
     >>> cliffs_delta(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
     1.0

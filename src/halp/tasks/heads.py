@@ -54,7 +54,7 @@ CANDIDATES = (
 
 
 def candidates(kind: str) -> tuple[Candidate, ...]:
-    """The settings that are tried for a kind on labelled clips alone; `auto` and `adapted` try every kind."""
+    """The candidates of a kind, to be compared on labelled clips alone; `auto` and `adapted` try every kind."""
     check_choice("classifier", kind, (*KINDS, "auto"))
     return tuple(candidate for candidate in CANDIDATES if kind in ("auto", "adapted", candidate.kind))
 
@@ -111,18 +111,18 @@ def unit(vectors: npt.NDArray[np.floating]) -> Vectors:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def grid(rows: Vectors) -> tuple[npt.NDArray[np.int8], Vectors]:
-    """Rows as eight-bit numbers `(N, F)` and a scale each `(N,)`; exact for rows of `on_grid`."""
+def to_eight_bit(rows: Vectors) -> tuple[npt.NDArray[np.int8], Vectors]:
+    """Rows as eight-bit numbers `(N, F)` with a scale each `(N,)`; exact for rows from `round_to_eight_bit`."""
     scale = np.maximum(np.abs(rows).max(1, initial=0), 1e-12).astype(np.float32) / np.float32(127)
     return np.rint(rows / scale[:, None]).astype(np.int8), scale
 
 
-def on_grid(rows: Vectors) -> Vectors:
-    """Rows of which every number is a multiple of 1/127 of the largest: a quarter of the size in a file.
+def round_to_eight_bit(rows: Vectors) -> Vectors:
+    """Rows rounded to multiples of 1/127 of their largest entry: a quarter of the size in a file.
 
     Products of features of length one change by some 1e-3.
     """
-    numbers, scale = grid(rows)
+    numbers, scale = to_eight_bit(rows)
     return (numbers * scale[:, None]).astype(np.float32)
 
 
@@ -168,7 +168,7 @@ def fit_head(
 
 
 def column_scale(vectors: Vectors, one_scale: bool = False) -> Vectors:
-    """Standard deviations; coordinates that hardly vary would be blown up, and keep the others' units.
+    """Standard deviations; nearly constant coordinates keep the common scale instead of being blown up.
 
     With `one_scale` all columns have the same: the root of their mean variance.
     """
@@ -182,7 +182,7 @@ def column_scale(vectors: Vectors, one_scale: bool = False) -> Vectors:
 def project_to_row_span(
     vectors: Vectors, one_scale: bool = False, fitted: Labels | slice = slice(None)
 ) -> Vectors:
-    """Standardised vectors, rotated into at most as many coordinates as rows; equal inner products."""
+    """Standardised vectors, rotated into at most as many coordinates as rows; inner products are preserved."""
     mean, scale = vectors[fitted].mean(0), column_scale(vectors[fitted], one_scale)
     rows = ((vectors - mean) / scale).astype(np.float32)
     if rows.shape[1] <= len(rows):

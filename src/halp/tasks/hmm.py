@@ -60,11 +60,11 @@ class HiddenMarkov:
         return -0.5 * (constant + np.stack(distances, axis=1))
 
     def log_likelihood(self, sequences: Sequence[Floats]) -> float:
-        """Of all sequences."""
+        """Log-likelihood of all sequences."""
         return sum(likelihood for *_, likelihood in self.passes(sequences))
 
     def fitted(self, sequences: Sequence[Floats], stay: float, least: float) -> HiddenMarkov:
-        """The model after expectation maximisation from this one, until the log-likelihood gains < 0.001.
+        """The model after expectation maximisation, until the log-likelihood gains less than 0.001.
 
         `stay` counts are added to those of staying in a state, `least` to the squared deviations of a state.
         """
@@ -95,7 +95,7 @@ class HiddenMarkov:
 
 
 def _joined(sequences: Iterable[Floats]) -> Iterator[Joined]:
-    """Rows of whole sequences, together up to `ROWS`, and the rows of their chain that are not a start."""
+    """Concatenated rows of whole sequences, up to `ROWS`, and the rows that do not start a sequence."""
     part: list[Floats] = []
     rows = 0
     for one in chain(sequences, [None]):

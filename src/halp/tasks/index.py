@@ -79,7 +79,7 @@ def search_exactly(vectors: Vectors, queries: Floats, k: int) -> tuple[Rows, Flo
 
 @dataclass
 class ApproximateIndex:
-    """An index over vectors, which are needed to compare its candidates exactly."""
+    """An approximate index; its candidates are compared exactly with the vectors."""
 
     segments: list[OpenedSegment]
     vectors: Vectors
@@ -168,7 +168,7 @@ def _excluding_self(rows: Rows, nearest: Rows) -> Sample:
 
 
 def _keep_filters(folder: Path | None, filters: dict[str, tuple[int, float]]) -> None:
-    """Remember how many lists filters need; the last hundred."""
+    """Remember the number of lists that filters need; the last hundred."""
     with suppress(OSError, InputError, KeyError, TypeError):
         if folder is not None:
             told = read_json(folder / FACTS)
@@ -182,7 +182,7 @@ def file_state(path: Path) -> tuple[int, ...]:
 
 
 def recall_of(found: Rows, exact: Rows) -> float:
-    """Share of the exact neighbours that were found.
+    """The share of exact neighbours that were found.
 
     >>> recall_of(np.array([[1, 2]]), np.array([[2, 3]]))
     0.5

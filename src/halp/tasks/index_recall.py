@@ -88,12 +88,12 @@ class Sample:
 
     @classmethod
     def drawn(cls, size: int, seed: int) -> Sample:
-        """A sample of a table of so many rows."""
+        """A sample of a table with this many rows."""
         draw = np.random.default_rng(seed)
         return cls(np.sort(draw.choice(size, min(SAMPLE, size), replace=False)))
 
     def compare(self, queries: Floats, rows: Rows, block: Floats) -> None:
-        """Take further vectors of the table into account."""
+        """Update the neighbours with further vectors of the table."""
         close = queries @ block.T
         close[rows[None, :] == self.rows[:, None]] = -np.inf
         most = min(self.nearest.shape[1], len(rows))
@@ -114,7 +114,7 @@ class Sample:
 
     @property
     def poor(self) -> bool:
-        """Whether too little of it is left to measure with."""
+        """Whether too few rows are left to measure recall."""
         return len(self.rows) < SAMPLE // 2 or bool((self.nearest[:, NEIGHBOURS - 1] < 0).any())
 
     def recall(self, found: Rows) -> float:

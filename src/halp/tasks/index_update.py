@@ -1,4 +1,4 @@
-"""The index that a folder keeps of vectors: opened, and brought up to date shard by shard.
+"""The index kept in a folder of vectors: opened, and updated shard by shard.
 
 New shards make a new segment, which takes over segments that are no larger; what is gone is left out. The sample that
 recall is measured with is compared with new vectors only.
@@ -54,7 +54,7 @@ def search_index(
     passing: Rows | None = None,
     progress: bool = True,
 ) -> tuple[Rows, Floats, IndexFacts]:
-    """Nearest rows of vectors by the index that a folder keeps of them, which is brought up to date."""
+    """Nearest rows by the index in a folder, which is updated first."""
     index = update_index(folder, vectors, progress=progress)
     if passing is not None:
         return index.filtered(passing, queries, k)
@@ -73,7 +73,7 @@ def update_index(folder: Path, vectors: Vectors, *, seed: int = 0, progress: boo
 
 
 def open_index(folder: Path, vectors: Vectors) -> ApproximateIndex | None:
-    """The index of a folder as it is; None if it is missing, damaged, or not of exactly these vectors."""
+    """The index in a folder; None if it is missing, damaged, or not of exactly these vectors."""
     kept = _read(folder, vectors)
     if kept is None or kept.new or kept.alive != kept.facts.vectors:
         return None
@@ -160,7 +160,7 @@ class _Builder:
         self.trained = self._emptied() if self.parts else self._lay_out()
 
     def _worth_keeping(self, kept: _Kept) -> bool:
-        """Whether lists are not outgrown, and most vectors in them still there."""
+        """Whether the lists are not outgrown and hold mostly present vectors."""
         held = sum(part.segment.size for part in kept.parts)
         return self.size <= _OUTGROWN * max(held, _LISTS * _LISTS) and 2 * kept.alive >= held > 0
 
@@ -171,7 +171,7 @@ class _Builder:
         return index
 
     def _lay_out(self) -> Any:
-        """Lists for vectors like these, without any vector in them."""
+        """Empty lists trained on these vectors."""
         faiss, draw = faiss_module(), np.random.default_rng(self.seed)
         self.lists = max(1, min(2 ** round(np.log2(max(1.0, self.size**0.5))), self.size // 39, _LISTS))
         index = faiss.index_factory(self.width, f"IVF{self.lists},SQ6", faiss.METRIC_INNER_PRODUCT)
@@ -181,7 +181,7 @@ class _Builder:
         return index
 
     def built(self) -> ApproximateIndex:
-        """The index, up to date."""
+        """The updated index."""
         again = self.sample.poor
         if again:
             self.sample = Sample.drawn(self.size, self.seed)
@@ -204,7 +204,7 @@ class _Builder:
         return index
 
     def _add(self, pieces: Sequence[Piece], bar: Bar) -> None:
-        """A new segment of pieces, which takes over segments that are no larger, so that they stay few."""
+        """Add a segment of pieces; it absorbs segments that are no larger, so that they stay few."""
         faiss = faiss_module()
         index, shards, rows = faiss.clone_index(self.trained), [], [np.zeros(0, dtype=np.int64)]
         count = sum(len(piece.rows) for piece in pieces)

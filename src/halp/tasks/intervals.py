@@ -1,4 +1,4 @@
-"""Numbers with their error: 95 % confidence intervals of means, of shares and of differences."""
+"""Confidence intervals (95 %) of means, of shares and of differences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTED = "one recording is counted completely, not sampled; see the summary ove
 
 
 def mean_interval(values: npt.ArrayLike) -> list[float] | None:
-    """Student's interval of a mean; None where fewer than two values are known.
+    """Student's interval of a mean; None if fewer than two values are known.
 
     It holds for values that are independent of each other and not too skewed.
 
@@ -33,7 +33,7 @@ def mean_interval(values: npt.ArrayLike) -> list[float] | None:
 
 
 def described(values: npt.ArrayLike) -> dict[str, Any]:
-    """Mean, standard deviation, number and interval of the mean of the values that are known."""
+    """Mean, standard deviation, number and interval of the mean of known values."""
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
     return {
@@ -97,7 +97,7 @@ _SCALES: Mapping[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Float
 
 
 def share_interval(count: int, total: int) -> list[float] | None:
-    """The exact interval of a share, after Clopper and Pearson; None of nothing.
+    """The exact interval of a share (Clopper and Pearson); None if nothing was counted.
 
     >>> [round(end, 4) for end in share_interval(0, 10) or ()]
     [0.0, 0.3085]
@@ -170,12 +170,12 @@ def rate_interval(seconds: Sequence[float] | None) -> list[float] | None:
 
 
 def names_of(known: Sequence[str], most: int = 12) -> str:
-    """A short list of what there is, for messages."""
+    """A short list of names for messages."""
     return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")
 
 
 def rounded(value: Any) -> Any:
-    """Numbers of nested tables with six decimals."""
+    """Round the numbers of nested tables to six decimals."""
     if isinstance(value, dict):
         return {key: rounded(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -196,7 +196,7 @@ def with_interval(value: float | None, interval: Sequence[float] | None, digits:
 
 
 def intervals_beside(row: Mapping[str, Any], digits: int = 2) -> dict[str, Any]:
-    """A row for people: every number with its interval in one cell, if it has one.
+    """A row for reading: every number with its interval in one cell, if it has one.
 
     >>> intervals_beside({"label": "walk", "f1": 0.5, "f1_interval": [0.4, 0.6]})
     {'label': 'walk', 'f1': '0.50 [0.40, 0.60]'}
@@ -209,7 +209,7 @@ def intervals_beside(row: Mapping[str, Any], digits: int = 2) -> dict[str, Any]:
 
 
 def headed(row: Mapping[str, Any], headings: Mapping[str, str]) -> dict[str, Any]:
-    """A row for people: units in the names of columns.
+    """A row for reading: units in column names.
 
     >>> headed({"label": "walk", "total": 3.0}, {"total": "total (s)"})
     {'label': 'walk', 'total (s)': 3.0}

@@ -40,12 +40,14 @@ def labelled_rows(source: Source) -> Source:
 
 
 def check_classes(source: Source) -> None:
-    """Refuse labels of a single class before anything is computed: a model of it would call everything so."""
+    """Refuse labels of a single class before anything is computed: its model would call everything by that
+    name.
+    """
     classes = np.unique(source.labels)
     if len(classes) < 2:
         name = f"'{source.class_names[classes[0]]}'" if len(source.class_names) > classes[0] else "one class"
         raise InputError(
-            f"all labels are {name}, and one class cannot be told from anything else; label some other"
+            f"all labels are {name}, and a classifier needs two classes; label some other"
             " movements as well, with a name such as 'other', or find more of this one with `halp search`"
         )
 

@@ -1,4 +1,4 @@
-"""Live recognition: frames come in one at a time; every stride gives an answer with its latency."""
+"""Live recognition: frames arrive one at a time; every stride gives an answer with its latency."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Frame = npt.NDArray[np.float32]
 LONGEST_LINE = 4 * 2**20  # bytes of a frame on standard input
 LONGEST_WINDOW = 100_000  # frames
 MOST_PERSONS = 100
-MOST_BAD = 30  # lines at the start of a stream of which none is a frame
+MOST_BAD = 30  # lines at the start of the input of which none is a frame
 LARGEST_COORDINATE = 1e7  # a coordinate beyond it is no place of a joint, in whatever unit
 
 
@@ -168,11 +168,11 @@ class LiveRecognition:
 
     @property
     def busy(self) -> float:
-        """Seconds that recognition took so far."""
+        """Seconds spent on recognition so far."""
         return self._busy
 
     def summary(self, rate: float | None = None) -> str:
-        """Frames and answers so far, latency, and the frames per second that it can keep up with."""
+        """Frames and answers so far, latency, and the frame rate that it can sustain."""
         if not self.answers:
             return f"{self.frames} frames, no answer: a window of {self.window:g} s has {self.width} frames"
         median, high = np.quantile(self._latencies, [0.5, 0.95])
@@ -185,7 +185,7 @@ class LiveRecognition:
 
 @dataclass
 class FrameReader:
-    """Frames of a stream of JSON lines: joints `(V, C)` or persons `(P, V, C)`, bare or as {"joints": …}.
+    """Frames from JSON lines: joints `(V, C)` or persons `(P, V, C)`, bare or as {"joints": …}.
 
     `null` is a missing joint or person; `null` or `[]` instead of a frame is nobody. A line that is not a
     frame counts as a frame in which nobody is seen, which keeps the clock running; `bad` counts them and
@@ -263,7 +263,7 @@ def frame_persons(data: Any, topology: Topology) -> Frame | None:
 
 
 def check_numbers(nested: Any, depth: int) -> None:
-    """Refuse lists in lists that hold anything but numbers and None; `depth` counts the lists."""
+    """Raise if nested lists hold anything but numbers and None; `depth` is the level of nesting."""
     for _ in range(depth - 1):
         nested = chain.from_iterable(nested)
     if others := set(map(type, nested)) - {int, float, type(None)}:

@@ -72,7 +72,7 @@ def deviation(
     cache: bool = True,
     **keywords: Unpack[ReadingKeywords],
 ) -> Deviations:
-    """How far movements are from those of a reference group, as a percentile among people who were held out.
+    """How far movements deviate from a reference group, as a percentile among held-out people.
 
     It says how unusual a movement is for this group; it is not a diagnosis. Every recording of the source is
     a visit.
@@ -129,7 +129,7 @@ def deviation(
 def deviation_windows(
     encoder: PretrainedEncoder, source: Source, table: FeatureTable, people: dict[str, str] | None = None
 ) -> PersonWindows:
-    """Windows with the person of each: from a table, else the subject of the source, else the recording."""
+    """Windows with their person: from a table, else the subject of the source, else the recording."""
     rows = np.flatnonzero(table.seen > 0.5)
     names = [table.name(int(row)) for row in rows]
     persons = []

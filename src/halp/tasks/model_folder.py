@@ -174,7 +174,7 @@ def is_model(source: Any) -> bool:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a folder that exists, before anything is computed."""
+    """Raise if a folder exists, before anything is computed."""
     if path.exists():
         raise InputError(f"'{path}' exists already; remove it or choose another folder for the model")
 
@@ -262,7 +262,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
 
 
 def as_model(model: Model | str | os.PathLike[str]) -> Model:
-    """A model, given as one or as its folder."""
+    """A model, given as object or folder."""
     if isinstance(model, (str, os.PathLike)):
         return load_model(model)
     if not isinstance(model, Model):
@@ -274,7 +274,7 @@ def as_model(model: Model | str | os.PathLike[str]) -> Model:
 
 
 def model_fingerprint(facts: dict[str, Any]) -> str:
-    """A hash of everything else in config.json, however it is laid out."""
+    """A hash of all other fields of config.json, independent of its layout."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -295,7 +295,7 @@ def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
             raise InputError(f"'{name}' has shape {tensors[name].shape} instead of {shape}, or is not finite")
     labels = tensors["labels"].astype(np.int64)
     if not isinstance(config["classes"], list) or not rows or labels.min() < 0 or labels.max() >= classes:
-        raise InputError("labels and classes do not fit each other")
+        raise InputError("labels and classes do not match")
     if not 1e-3 < config["temperature"] < 1e3:
         raise InputError(f"temperature {config['temperature']} is not possible")
     parts = {name: tensors[name].astype(np.float32) for name in shapes if name != "labels"}

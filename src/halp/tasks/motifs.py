@@ -1,4 +1,4 @@
-"""Motifs: movements that come again, with durations, found in window vectors without labels.
+"""Motifs: recurring movements with durations, found in window vectors without labels.
 
 A hidden Markov model with Gaussian states and a prior on staying (sticky) is fitted to principal components
 of the vectors. It can be saved and applied to new recordings. How far it depends on chance is measured by
@@ -72,7 +72,7 @@ class MotifModel:
         return np.asarray(linkage(scaled, "average")) if len(self) > 1 else np.zeros((0, 4))
 
     def merged(self, count: int) -> npt.NDArray[np.int64]:
-        """The group of every motif; the most similar are merged until `count` are left."""
+        """The group of every motif after merging the most similar ones until `count` are left."""
         from scipy.cluster.hierarchy import fcluster
 
         if len(self) == 1:
@@ -94,12 +94,12 @@ class MotifModel:
 
 
 def motif_names(count: int) -> list[str]:
-    """Names whose order by letter is that of their numbers."""
+    """Names that sort alphabetically in the order of their numbers."""
     return [f"motif {number + 1:0{len(str(count))}}" for number in range(count)]
 
 
 def load_motifs(path: str | os.PathLike[str]) -> MotifModel:
-    """A model that `MotifModel.save` wrote."""
+    """Load a model that `MotifModel.save` wrote."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in _ARRAYS}
@@ -116,7 +116,7 @@ def load_motifs(path: str | os.PathLike[str]) -> MotifModel:
         if any(arrays[name].shape != shape for name, shape in shapes.items()) or not all(
             np.isfinite(array).all() for array in arrays.values()
         ):
-            raise ValueError("its arrays do not fit each other")
+            raise ValueError("its arrays do not match")
     except FileNotFoundError:
         raise InputError(f"there is no file '{path}'; `halp motifs --save` writes one") from None
     except (OSError, ValueError, KeyError, EOFError, AttributeError) as error:
@@ -159,7 +159,7 @@ def fit_motifs(
             models |= {} if model is None else {k: model}
             bar.advance()
     if not models:
-        raise InputError(f"the windows do not make {tried[0]} motifs, one of them stays empty; ask for fewer")
+        raise InputError(f"the windows form fewer than {tried[0]} motifs, as one stays empty; ask for fewer")
     bic = {k: model.bic(projected) for k, model in models.items()}
     best = models[min(bic, key=lambda k: bic[k])]
     windows = sum(
@@ -179,7 +179,7 @@ def fit_motifs(
 
 
 def _some_parts(sequences: Sequence[Any], seed: int) -> list[Any]:
-    """Sequences with windows; of many a random choice of whole ones that together have enough."""
+    """Sequences with windows; of many, a random choice of whole ones with enough windows."""
     parts = [part for part in sequences if len(part)]
     if sum(map(len, parts)) <= FITTED:
         return parts

@@ -30,7 +30,7 @@ from halp.features.cache import module_fingerprint
 from halp.features.embed import embed
 from halp.features.prepare_graph import PrepareGraph
 from halp.skeleton import Topology
-from halp.tasks.heads import FAINT, SHARPNESS, grid
+from halp.tasks.heads import FAINT, SHARPNESS, to_eight_bit
 from halp.tasks.model_folder import Model
 
 TOLERANCE = 1e-4
@@ -124,7 +124,7 @@ class ModelGraph(nn.Module):
 
 def bank_parts(bank: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
     """Labelled vectors with their step size: eight bits per number if that is exact."""
-    numbers, steps = grid(bank)
+    numbers, steps = to_eight_bit(bank)
     if np.abs(numbers * steps[:, None] - bank).max(initial=0) <= EXACT:
         return {"bank": numbers, "steps": steps}
     return {"bank": bank, "steps": np.ones_like(steps)}

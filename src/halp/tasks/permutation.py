@@ -25,7 +25,7 @@ def cluster_permutation(
     resamples: int = 9999,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Where two sets of curves `(n, T)` and `(m, T)` differ, with p-values that hold for the whole curve.
+    """Moments at which two sets of curves `(n, T)` and `(m, T)` differ, with p-values for the whole curve.
 
     A moment is a candidate where the two-sided t-test has p < `threshold`; neighbouring candidates of one
     sign are a cluster, whose mass is the sum of |t|. Its p-value is the share of permutations whose largest
@@ -74,7 +74,7 @@ def cluster_permutation(
 
 
 def _identity(paired: bool, first: int, second: int) -> Iterator[npt.NDArray[Any]]:
-    """The order as it was observed."""
+    """The observed order."""
     yield np.ones(first) if paired else np.arange(first)
 
 

@@ -75,7 +75,7 @@ def write_bids(people: Iterable[PoseTrack], folder: Path) -> list[Path]:
 
 
 def _label(name: str) -> str:
-    """Letters and digits of a name, as labels of BIDS are."""
+    """Letters and digits of a name, as BIDS labels require."""
     return re.sub(r"[^A-Za-z0-9]", "", name) or "unnamed"
 
 

@@ -1,4 +1,4 @@
-"""Whole recordings of a source as recorded: poses on the recording's own clock, by person."""
+"""Whole recordings of a source as recorded: poses by person, with times on the recording's own clock."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def read_poses(
 
 
 def source_name(source: AnySource) -> str:
-    """What to call a source in titles."""
+    """The name of a source in titles."""
     return str(source) if isinstance(source, (str, os.PathLike)) else getattr(source, "name", "recordings")
 
 

@@ -1,4 +1,4 @@
-"""Events of any format, checked and matched with recordings; people and their groups from a table."""
+"""Events of any format, checked and matched with recordings; people and study groups from a table."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def read_matched(
 
 
 def of_source(found: Events, source: str | None) -> Events:
-    """Events of people or of a model alone, if one is asked for."""
+    """Events of people or of a model alone, if one is chosen."""
     return found if source is None else found.where(source=check_choice("source", source, SOURCES))
 
 
@@ -94,7 +94,7 @@ def read_people(
     """A column of a table by the names of people or recordings."""
     path = Path(path)
     if by is None:
-        raise InputError(f"'{path}' names people; say which of its columns is the group with --by")
+        raise InputError(f"'{path}' names people; name its column of study groups with --by")
     if not path.is_file():
         raise InputError(
             f"there is no table '{path}'; give a CSV file with the columns subject (or recording) and {by}"

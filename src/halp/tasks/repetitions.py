@@ -1,4 +1,4 @@
-"""Repetitions of a movement: counted and cut, with pauses, unequal tempo and a partial first or last one.
+"""Repetitions of a movement: counted and segmented, with pauses, changing tempo and partial ones at the ends.
 
 Poses, centred and scaled, are projected onto their principal components. A repetition is an excursion from
 where the movement rests and back: a peak of a component whose prominence is like that of the others. The
@@ -158,7 +158,7 @@ def repetitions(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> RepetitionCounts:
-    """Count and cut the repetitions of an exercise: duration, range, smoothness, difference.
+    """Count and segment the repetitions of an exercise: duration, range, smoothness, difference.
 
     Pauses, unequal tempo and a partial first or last repetition are allowed; partial ones are listed and not
     counted.
@@ -196,7 +196,7 @@ def repetitions(
 def find_repetitions(
     poses: PoseTrack, *, reference: int | None = None, angle: str | None = None, joint: str | None = None
 ) -> Repetitions:
-    """Count and cut the repetitions of one person.
+    """Count and segment the repetitions of one person.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def _distances(cuts: list[Floats], reference: int | None) -> tuple[list[float], 
 
 
 def _widest_angle(poses: PoseTrack, joint: str | None = None) -> str:
-    """The joint angle with the largest range in the recording, robustly; empty if the topology has none.
+    """The joint angle with the largest robust range in the recording; empty if the topology has none.
 
     With `joint`, of the angles that move this joint, if there are any: the joint lies in their middle or at
     an end.

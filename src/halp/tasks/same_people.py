@@ -1,4 +1,4 @@
-"""Who is the same person in the videos of a folder: a row per person and video, with a common number."""
+"""Matching of people across the videos of a folder: a row per person and video, with a common number."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SamePeople(Sequence[SamePerson]):
 def same_people(
     folder: str | Path, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
 ) -> SamePeople:
-    """Find out who is the same person in several videos, by the colours of clothes and body proportions.
+    """Find the same people in several videos, by the colours of clothes and body proportions.
 
     People get one name only if they are alike and clearly more alike than either is to anybody else in the two
     videos; whoever is in doubt keeps a name of his or her own. People of one video are never the same.

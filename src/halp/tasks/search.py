@@ -1,4 +1,4 @@
-"""Search: which clips or windows of a source are most like a query."""
+"""Search: the clips or windows of a source that are most similar to a query."""
 
 from __future__ import annotations
 
@@ -244,6 +244,6 @@ def _nearest(
 
 
 def frames_of(clip: Clip) -> Frames:
-    """Frames for a player: persons who are never there left out."""
+    """Frames for a player, without persons who never appear."""
     there = (clip.frames != 0).any(axis=(0, 2, 3))
     return clip.frames[:, there] if there.any() else clip.frames[:, :1]

@@ -126,7 +126,7 @@ def segment(
 
 
 def timeline_cutting(model: Model | None, asked: WindowSettings) -> WindowSettings:
-    """Windows as asked for, else as the model was fitted, else two seconds every half second."""
+    """Windows as given, else as the model was fitted, else two seconds every half second."""
     fitted = model.cutting if model is not None else WindowSettings()
     width = asked.window if asked.window is not None else fitted.window or WINDOW
     stride = asked.stride
@@ -137,7 +137,7 @@ def timeline_cutting(model: Model | None, asked: WindowSettings) -> WindowSettin
 
 
 def check_stride(window: float, stride: float) -> None:
-    """Refuse windows that leave time between them: a timeline would claim to have seen it."""
+    """Refuse strides longer than the window: a timeline would claim time that was not seen."""
     if stride > window:
         raise InputError(
             f"a stride of {stride:g} s is longer than the window of {window:g} s, so {stride - window:g} of"

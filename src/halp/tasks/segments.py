@@ -151,7 +151,9 @@ def merge_windows(
 def _merge_short(
     kind: npt.NDArray[np.int64], lengths: Floats, evidence: Floats, shortest: float, *, empty: int
 ) -> list[tuple[int, int]]:
-    """Give runs shorter than `shortest` a neighbour's kind, in place, shortest first; returns the rest."""
+    """Merge runs shorter than `shortest` into a neighbour, in place, shortest first; returns the remaining
+    runs.
+    """
     edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
     # of a run by its first piece; the run before a piece
     end, before = (dict(pairwise(edges)), dict(zip(edges[1:], edges)))

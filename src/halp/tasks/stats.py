@@ -187,7 +187,7 @@ def stats(
 
 
 def _numbers(column: Mapping[str, str], name: str) -> dict[str, float]:
-    """A column of a table of people as numbers; an empty cell is not known."""
+    """A column of a table of people as numbers; empty cells are unknown."""
     try:
         return {person: float(point_number(cell)) if cell else math.nan for person, cell in column.items()}
     except ValueError as error:
@@ -215,7 +215,7 @@ def statistics(
     seed: int = 0,
     progress: bool = False,
 ) -> Statistics:
-    """All statistics of events.
+    """Compute all statistics of events.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def statistics(
     check_choice("test", test, (*TESTS, "mixed"))
     if by is not None and within is not None:
         raise InputError(
-            "groups (--by) and conditions within people (--within) are compared one at a time; leave one out"
+            "groups (--by) and conditions within people (--within) are compared separately; leave one out"
         )
     if test == "mixed" and within is None:
         raise InputError(
@@ -306,7 +306,7 @@ def _bout_rows(tier: Bouts, labels: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _whose(tier: Bouts) -> dict[str, Any]:
-    """Recording and subject, and the person where a video shows several."""
+    """Recording and subject, and the person if a video shows several."""
     person = person_of(tier.recording)
     return {
         "recording": tier.recording,

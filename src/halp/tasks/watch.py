@@ -1,4 +1,4 @@
-"""Live recognition: an event at every stride, of a camera, a video, or frames on standard input."""
+"""Live recognition from a camera, a video, or frames on standard input: an event at every stride."""
 
 from __future__ import annotations
 

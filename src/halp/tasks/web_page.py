@@ -78,7 +78,7 @@ def add_libraries(folder: Path) -> None:
 
 
 def _failure(npm: str, folder: Path) -> str:
-    """Run the steps; why one failed, or nothing."""
+    """Run the steps; the reason if one failed, else an empty string."""
     for step in STEPS:
         try:
             done = subprocess.run(  # noqa: S603  (fixed arguments)

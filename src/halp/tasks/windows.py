@@ -1,4 +1,4 @@
-"""Windows of recordings: those within events take their labels; motifs and deviation use them."""
+"""Windows of recordings: labelled by events; used for motifs and deviation too."""
 
 from __future__ import annotations
 

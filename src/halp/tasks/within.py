@@ -1,4 +1,4 @@
-"""Conditions compared within people: before and after, with and without a device, over visits.
+"""Comparison of conditions within people: before and after, with and without a device, over visits.
 
 The unit is the person: recordings of a person in a condition count together. Two conditions are compared by
 flipping the signs of the differences of people, more by permuting conditions within people; `mixed` fits a
@@ -170,7 +170,7 @@ def _plain(values: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _paired(difference: Floats, seed: int) -> dict[str, Any]:
-    """Mean difference with Student's interval, Cohen's dz, and people who rose less those who fell."""
+    """Mean difference with Student's interval, Cohen's dz, and the share who rose minus the share who fell."""
     spread = float(difference.std(ddof=1))
 
     def dz(rows: Floats) -> Floats:
@@ -190,7 +190,7 @@ def _paired(difference: Floats, seed: int) -> dict[str, Any]:
 
 
 def _flipped_p(difference: Floats, resamples: int, seed: int) -> float:
-    """How often differences with other signs are as far from zero: all signs if there are few people."""
+    """Share of sign flips at least as far from zero: all flips if people are few."""
     observed = abs(float(difference.mean()))
     if 2 ** len(difference) <= resamples:
         signs = np.array(list(product((1.0, -1.0), repeat=len(difference))))

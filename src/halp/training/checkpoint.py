@@ -31,7 +31,7 @@ _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True)
 class Identity:
-    """The run of a checkpoint; fields that are None are unknown and not compared."""
+    """The run that a checkpoint belongs to; unknown fields are None and not compared."""
 
     run: str | None = None
     recipe: str | None = None
@@ -55,7 +55,7 @@ def _text(table: Any, name: str) -> str | None:
 
 
 def write_manifest(folder: Path, name: str, state: Mapping[str, Any], identity: Identity) -> None:
-    """Vouch for the parts in `folder`, which is to be called `name`."""
+    """Write the hashes of the parts in `folder`, which will be renamed to `name`."""
     manifest = {
         "format": FORMAT,
         "folder": name,
@@ -72,14 +72,14 @@ def _own_hash(manifest: Mapping[str, Any]) -> str:
 
 
 def check_manifest(path: Path, expected: Identity) -> dict[str, Any]:
-    """The state of a checkpoint after everything about it was compared; raises with the first difference."""
+    """Verify everything about a checkpoint and return its state; raises at the first difference."""
     if not (path / MANIFEST).exists():
         raise _damaged(path, f"{MANIFEST} is missing")
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise _damaged(path, f"{MANIFEST} has a format other than {FORMAT}")
     if manifest.get("manifest") != _own_hash(manifest):
-        raise _damaged(path, f"{MANIFEST} is not what was written")
+        raise _damaged(path, f"{MANIFEST} was changed after it was written")
     if manifest["folder"] != path.name:
         raise _damaged(path, f"it was written as '{manifest['folder']}'")
     for name, value in asdict(expected).items():
@@ -103,11 +103,11 @@ def _check_parts(path: Path, files: Any) -> None:
         except OSError as error:
             raise _damaged(path, f"{name} cannot be read ({error.strerror})") from error
         if digest != fingerprint:
-            raise _damaged(path, f"{name} is not what was written")
+            raise _damaged(path, f"{name} was changed after it was written")
 
 
 def _state(path: Path) -> dict[str, Any]:
-    """`state.json`, each entry of the type that training relies on, the step that of the folder's name."""
+    """Read `state.json`: every entry must have its type, and the step that of the folder's name."""
     state = read_json(path / STATE)
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise _damaged(path, f"{STATE} has a format other than {FORMAT}")

@@ -252,14 +252,14 @@ def _theirs(name: str) -> str:
 
 
 def _rename(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    """Those of the authors' tensors that have one of our names, under it."""
+    """The authors' tensors under our names, if they have one."""
     return {ours: tensors[theirs] for ours in names if (theirs := _theirs(ours)) in tensors}
 
 
 def _queues(
     tensors: Mapping[str, Tensor], streams: Iterable[str], epoch: int, source: Path
 ) -> dict[str, Tensor]:
-    """The queues under our names, turned, and filled if an epoch was finished."""
+    """The queues under our names, transposed; they count as filled if an epoch was finished."""
     state: dict[str, Tensor] = {}
     pointers = set()
     for stream in streams:

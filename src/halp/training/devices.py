@@ -31,7 +31,7 @@ _PAUSE = 0.02
 
 
 def restarted(run: Path, fabric: Fabric) -> bool:
-    """Whether a launcher started this job again after it had lost a process, and there is a run to resume.
+    """Whether a launcher restarted this job after losing a process, and there is a run to resume.
 
     Every process gets the same answer. A launcher of several machines counts restarts on each for itself, and
     a process that looks later may find the run that the first one has just begun: so one count is enough, and
@@ -43,7 +43,7 @@ def restarted(run: Path, fabric: Fabric) -> bool:
 
 
 def join_group(fabric: Fabric, patience: float) -> None:
-    """Make a process group for this start if torchrun's store is shared by restarts; else Fabric does."""
+    """Create a process group for this start if restarts share torchrun's store; otherwise Fabric creates it."""
     world = int(os.environ.get("WORLD_SIZE", 1))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or world == 1 or distributed.is_initialized():
         return
@@ -61,7 +61,7 @@ def join_group(fabric: Fabric, patience: float) -> None:
 
 
 def rendezvous(store: distributed.Store, rank: int, world: int, patience: float) -> distributed.Store:
-    """A part of the store that only the processes of this start look at.
+    """A part of the store that only the processes of this start use.
 
     Rank 0 publishes a fresh name and echoes each rank's token there. The other ranks send their token under
     the name they read, which may be stale, until it is echoed.
@@ -95,7 +95,7 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 class MixedPrecisionKeepInputs(MixedPrecision):
-    """Autocast that keeps the input: coordinates rounded to half precision would look like motion."""
+    """Autocast that keeps the input in full precision: rounded coordinates would look like motion."""
 
     def convert_input(self, data: Any) -> Any:
         return data
@@ -175,7 +175,7 @@ def _free_memory() -> int:
 
 
 def reuse_memory() -> None:
-    """Let the C library keep what a step frees for the next one, instead of handing it back to the system.
+    """Let the C library reuse freed memory in the next step instead of returning it to the system.
 
     Otherwise every large tensor of every step comes in pages that the system has to clear first, which costs
     a tenth of a step. Linux only, for the whole process; elsewhere, and with an allocator that knows better,

@@ -141,7 +141,7 @@ def _open_trainer(
     loggers: Sequence[str],
     progress: bool,
 ) -> Trainer:
-    """A training that is about to begin, with everything that `stack` closes after it."""
+    """A training ready to begin, with everything that `stack` closes after it."""
     learner, first_rank = begun.learner, fabric.is_global_zero
     engine, total = set_up(learner, fabric, compile_model), last_epoch * learner.steps
     stack.enter_context(torch.random.fork_rng(devices=[]))  # leave the caller's generator as it was
@@ -187,7 +187,7 @@ def open_records(begun: Begun, loggers: Sequence[str], first_rank: bool) -> RunR
 
 @contextmanager
 def graceful_shutdown() -> Iterator[Callable[[], bool]]:
-    """Defer the first signal, reported by the yielded function; unreported, it is sent again on exit."""
+    """Defer the first signal, which the yielded function reports; if unreported, it is sent again on exit."""
     asked: list[int] = []
     told = False
 

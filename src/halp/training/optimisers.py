@@ -170,7 +170,7 @@ COMMON = tuple(field_types(CommonSettings))
 
 @dataclass(frozen=True, init=False)
 class OptimiserSettings:
-    """The optimiser and the schedule that a recipe chooses, with the settings that these two have.
+    """The optimiser and the schedule that a recipe chooses, with their settings.
 
     >>> OptimiserSettings(name="adamw", schedule="cosine", warmup=5).warmup
     5.0
@@ -223,7 +223,7 @@ class OptimiserSettings:
 
 
 def drop_foreign(data: Mapping[str, Any], name: str, schedule: str) -> dict[str, Any]:
-    """Settings of an earlier layer of a recipe that this optimiser and schedule have."""
+    """Drop settings of an earlier layer of a recipe that this optimiser and schedule lack."""
     known = set(COMMON)
     known |= set(field_types(OPTIMISERS.get(name, SGDSettings))) | set(
         field_types(SCHEDULES.get(schedule, StepsSettings))

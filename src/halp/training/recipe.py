@@ -18,13 +18,13 @@ import tomlkit
 from halp.augment import AUGMENTATIONS, ViewSettings, build_views
 from halp.core.config import (
     CheckedSettings,
+    british_spelling,
     build_settings,
     checked_value,
     field_types,
     flatten,
     limited,
     plain,
-    respell,
     section,
     unknown_setting,
 )
@@ -148,7 +148,9 @@ class Recipe:
         return chosen + [AUGMENTATIONS[step.name] for policy in policies for step in policy]
 
     def fitted_to(self, clips: int) -> Recipe:
-        """The recipe for this many clips: `fit_queue` limits the keys in the queue, and HaLP's prototypes."""
+        """The recipe adapted to this many clips: `fit_queue` limits the keys in the queue, and HaLP's
+        prototypes.
+        """
         queue = getattr(self.method_settings, "queue", 0)
         if not self.fit_queue or queue <= clips:
             return self
@@ -222,7 +224,7 @@ def recipe_from_dict(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
 
 def _build(data: Mapping[str, Any]) -> Recipe:
     hints = {key: hint for key, hint in field_types(Recipe).items() if key != "sections"}
-    data = {respell(key, hints): value for key, value in data.items()}
+    data = {british_spelling(key, hints): value for key, value in data.items()}
     fields: dict[str, Any] = {
         key: _SECTIONS[key](value) if key in _SECTIONS else checked_value(hints[key], value, key)
         for key, value in data.items()

@@ -101,7 +101,7 @@ def _merge_section(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[st
 
 
 def _drop_unchosen(data: dict[str, Any], layer: Mapping[str, Any]) -> None:
-    """Take away what belongs to components that the layer replaces."""
+    """Remove settings of components that the layer replaces."""
     old = METHODS[data.get("method", "moco")]
     terms = data.get("terms") or old.build.default_terms or ()
     if isinstance(layer.get("terms"), list):

@@ -1,4 +1,4 @@
-"""Records of training: metrics, timing, loggers, profiles, alarms for collapse and divergence."""
+"""Records of training: metrics, timing, loggers, profiles, warnings about collapse and divergence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLLAPSED = 0.05
 
 @contextmanager
 def writing(run: Run) -> Iterator[None]:
-    """Say in one sentence that the records cannot be written."""
+    """Raise one clear error if the records cannot be written."""
     try:
         yield
     except OSError as error:
@@ -86,7 +86,7 @@ class RunRecords:
         return line
 
     def online(self, step: int, epoch: int, metrics: Mapping[str, float] | None) -> None:
-        """Note what an evaluation in between found."""
+        """Record the result of an evaluation during training."""
         if self.active and metrics:
             line = {"step": step, "epoch": epoch, **metrics}
             with writing(self.run), open(self.run.online_file, "a", encoding="utf-8") as file:
@@ -96,7 +96,7 @@ class RunRecords:
             log.info(f"epoch {epoch}: " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
 
     def epoch(self, epoch: int, began: float, clips: int) -> None:
-        """Note how long an epoch took and how much memory the process has held."""
+        """Record the time of an epoch and the peak memory of the process."""
         if not self.active:
             return
         seconds = max(time.monotonic() - began, 1e-9)
@@ -196,7 +196,7 @@ LABEL = "halp: "
 
 
 class Profiled(Exception):
-    """Enough steps were profiled."""
+    """The requested steps were profiled."""
 
 
 class StepProfile:
@@ -235,7 +235,7 @@ def dump_step(
     epoch: int,
     index: int,
 ) -> Path:
-    """Save the method's state, the views and the clips of one step, by index and by name."""
+    """Save the method's state, the views and the clips (index and name) of one step."""
     tensors = {f"model/{name}": value for name, value in method.state_dict().items()}
     tensors |= {f"views/{name}": view for name, view in views.items()}
     with atomic_path(run.diverged / "step.safetensors") as partial:
@@ -248,7 +248,7 @@ def dump_step(
 
 
 def replay_step(path: str | os.PathLike[str]) -> Tensor:
-    """The loss of the step that a run dumped, computed again."""
+    """Recompute the loss of a step that a run dumped."""
     run = open_run(path)
     facts = read_json(run.diverged / "step.json")
     try:

@@ -104,7 +104,7 @@ class Run(RunFolder):
 
 
 def build_method(recipe: Recipe, topology: Topology, persons: int) -> Method:
-    """The method of a recipe with the weights that its seed gives."""
+    """The method of a recipe with the initial weights of its seed."""
     entry = METHODS[recipe.method]
     context = BuildContext(
         topology,
@@ -120,7 +120,7 @@ def build_method(recipe: Recipe, topology: Topology, persons: int) -> Method:
 
 
 def create_run(path: Path, recipe: Recipe, store: Store, **more: Any) -> Run:
-    """Make a new run folder that records `more` as well; one that holds a run already is refused."""
+    """Create a run folder and record `more` in it; an existing run is refused."""
     if RunFolder(path).holds_run():
         raise InputError(
             f"'{path}' holds a run already; continue it with --resume, or choose another folder with --run"
@@ -225,7 +225,7 @@ def _check_info(path: Path, info: Any) -> None:
 
 
 def check_same(run: Run, recipe: Recipe, store: Store) -> None:
-    """Refuse to resume with other settings or other data than the run began with, naming the difference."""
+    """Refuse to resume with other settings or data than the run began with, naming the difference."""
     before, now = run.recipe.flat(), recipe.flat()
     # what it is called, what is expected of the store and how dropout draws are the run's own, whatever the
     # recipe says today
@@ -263,14 +263,14 @@ def locked_run(path: Path, first_rank: bool) -> AbstractContextManager[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Weights drawn inside depend on the seed alone, and the global generator is left as it was."""
+    """In this context weights depend on the seed alone; the global generator is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator(seed, "weights").initial_seed())
         yield
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a JSON-lines file; a last line that was cut off is passed over."""
+    """Complete lines of a JSON-lines file; a truncated last line is skipped."""
     if not path.exists():
         return []
     try:
@@ -281,7 +281,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def peak_memory() -> int:
-    """Most memory this process has held so far, in bytes; 0 if the system does not say."""
+    """Peak memory of this process so far, in bytes; 0 if unknown."""
     if resource is None:
         return 0
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -311,7 +311,7 @@ def initialise_encoders(
 def _refuse_other_clips(
     pretrained: PretrainedEncoder, store: Store, source: str | os.PathLike[str], *, any_persons: bool
 ) -> None:
-    """Refuse weights that were learned from clips of another kind than those of the store."""
+    """Refuse weights learned from clips of another kind than the store's."""
     facts = {
         "topology": (pretrained.topology.name, store.topology.name),
         "joints": (list(pretrained.topology.joints), list(store.topology.joints)),

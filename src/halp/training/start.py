@@ -69,7 +69,7 @@ class Learner:
 
 
 def fitted_recipe(recipe: Recipe, store: Store) -> tuple[Recipe, Indices, str]:
-    """A recipe as a run of it records it, the clips it learns from, and what is to be said about them."""
+    """A recipe as a run records it, its training clips, and notes about them."""
     clips, remark = training_clips(store, recipe.split)
     if remark:
         # What was learned from is recorded, so that a split made later does not pass for the one trained on.
@@ -161,7 +161,7 @@ def _warn(sentences: Iterable[str]) -> None:
 
 
 def _other_threads(run: Run) -> Iterator[str]:
-    """Sums of several threads are added in another order: equal up to rounding, not to the bit."""
+    """Warn about another number of threads: sums are then added in another order, equal only up to rounding."""
     before, now = (run.info.get("hardware") or {}).get("threads"), torch.get_num_threads()
     if before not in (None, now):
         yield (
@@ -171,7 +171,7 @@ def _other_threads(run: Run) -> Iterator[str]:
 
 
 def _doubts(learner: Learner) -> Iterator[str]:
-    """Warnings about the recipe on this store."""
+    """Warnings about the recipe for this store."""
     queue, clips = learner.method.queue_size, len(learner.clips)
     if queue > clips:
         yield (

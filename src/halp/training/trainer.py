@@ -1,4 +1,4 @@
-"""A training that is under way: one step after the other, recorded, checked and saved."""
+"""A running training: one step after the other, recorded, checked and saved."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OnEpoch = Callable[[Run, int, Method], Mapping[str, float] | None]
 
 
 class LossNotFinite(Exception):
-    """A loss since the last look at one was not finite."""
+    """A loss since the last check was not finite."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Trainer:
                 self.save()
 
     def _skip_warm_up(self, last_epoch: int) -> None:
-        """Begin a few steps before the end, when queues are full and everything is trained."""
+        """Start a few steps before the end, when queues are full and every term is active."""
         wanted = 0 if self.profile is None else self.profile.skip + self.profile.steps
         self.step = max(self.step, last_epoch * self.learner.steps - wanted)
         for module in self.learner.method.modules():
@@ -159,7 +159,7 @@ class Trainer:
         self.earlier, self.finite = self.finite, finite if self.finite is None else self.finite & finite
 
     def _check_losses(self, clips: Tensor | None = None, epoch: int = 0, index: int = 0) -> None:
-        """Check the losses since the last check; give up at the first that is not finite."""
+        """Check the losses since the last check; stop at the first that is not finite."""
         if self.finite is not None and not bool(self.finite):
             if clips is not None and (self.earlier is None or bool(self.earlier)):
                 self._give_up(clips, epoch, index)
@@ -224,7 +224,7 @@ class Trainer:
         return {} if skipped else {"gradient_norm": norm}
 
     def _give_up(self, clips: Tensor, epoch: int, index: int) -> None:
-        """The loss is not finite: say which clips it was and leave what reproduces it."""
+        """Raise because the loss is not finite, name the clips and leave what reproduces it."""
         names = [str(self.learner.store.names[clip]) for clip in clips.tolist()]
         if self.first_rank:
             dump_step(

@@ -1,1 +1,1 @@
-"""Film and camera in, poses out, and overlays of results; needs the extra `halp-motion[video]`."""
+"""Video and camera in, poses out, and overlays of results; needs the extra `halp-motion[video]`."""

@@ -1,4 +1,4 @@
-"""Films by PyAV: pictures with their true times, turned as the film says; and films written from pictures."""
+"""Videos by PyAV: upright frames with their true times; and writing videos from frames."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LONGEST_JUMP = 3600.0  # seconds between two frames
 
 @dataclass(frozen=True)
 class FilmFacts:
-    """Width, height, mean fps, number of frames and seconds as the file declares them (0: unknown)."""
+    """Width, height, mean fps, number of frames and seconds as the video declares them (0: unknown)."""
 
     width: int
     height: int
@@ -114,7 +114,7 @@ def film_pictures(path: Path, start: float = 0.0) -> Iterator[tuple[float, Pictu
 
 
 def film_picture(path: Path, moment: float) -> Picture:
-    """The frame that is shown at a moment: the first one from there on, or the last one of the video."""
+    """The frame at a moment: the first one from there on, or the last of the video."""
     shown = next(film_pictures(path, moment), None) or deque(film_pictures(path), maxlen=1)[0]
     return shown[1]
 
@@ -146,7 +146,7 @@ def _sought(container: Any, stream: Any, origin: float, start: float) -> Iterato
 
 
 def film_addresses(source: Path, recordings: Sequence[str], page: Path) -> dict[str, str]:
-    """Addresses of the films of a source's recordings, relative to a page written there."""
+    """Addresses of the videos of a source's recordings, relative to the folder of a page."""
     addresses = {}
     for name in recordings:
         names = [name, film_of(name)]  # a person of a video, or the video itself
@@ -160,12 +160,12 @@ def film_addresses(source: Path, recordings: Sequence[str], page: Path) -> dict[
 
 
 def _turns(frame: Any) -> int:
-    """Counter-clockwise quarter turns that bring a picture upright."""
+    """Counter-clockwise quarter turns that make a frame upright."""
     return round(float(getattr(frame, "rotation", 0) or 0) / 90) % 4
 
 
 class FilmWriter:
-    """Writes pictures `(H, W, 3)` with times as an mp4 film; sides are cut to even numbers."""
+    """Write frames `(H, W, 3)` with their times as an mp4 video; sides are cropped to even numbers."""
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
         from fractions import Fraction

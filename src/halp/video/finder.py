@@ -1,4 +1,4 @@
-"""People in video frames: detected in overlapping tiles now and then, followed in crops in between."""
+"""People in video frames: detected in overlapping tiles at intervals, tracked in crops in between."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CERTAIN = 0.5  # mean visibility below which a pose in a tile is not a person
 
 
 class Follower(Protocol):
-    """Follows one person from crop to crop."""
+    """Tracks one person from crop to crop."""
 
     def follow(self, crop: Picture) -> tuple[Marks, Marks] | None:
         """The person `(V, 4)` in pixels of the crop and in space, or None."""
@@ -47,7 +47,7 @@ class Follower(Protocol):
 
 
 class PoseNetwork(Protocol):
-    """A pose estimator: several people in one picture, the surest first, and followers of single ones.
+    """A pose estimator: detects several people in one image, most confident first, and tracks single ones.
 
     An estimator that does not follow looks at every frame as a whole.
     """
@@ -146,7 +146,9 @@ class PeopleFinder:
 
 
 def scan(network: PoseNetwork, picture: Picture, areas: Sequence[Area] | None = None) -> Seen:
-    """People of a picture, from some areas, or the whole and overlapping tiles; unique, surest first."""
+    """People in some areas of an image, or in the whole and overlapping tiles; without duplicates, most
+    confident first.
+    """
     height, width = picture.shape[:2]
     found: list[tuple[bool, float, Marks, Marks]] = []
     for left, top, right, bottom in tiles(width, height) if areas is None else areas:
@@ -169,7 +171,7 @@ def scan(network: PoseNetwork, picture: Picture, areas: Sequence[Area] | None = 
 
 
 def is_same(one: Marks, other: Marks) -> bool:
-    """Whether two poses of a frame are of one person: close joints, or one box inside the other."""
+    """Whether two poses in a frame belong to one person: close joints, or one box inside the other."""
     return distance(one, other) < _SAME or min(is_within(one, other), is_within(other, one)) > SAME_BOX
 
 
@@ -181,7 +183,7 @@ def is_within(one: Marks, other: Marks) -> float:
 
 
 def _area(marks: Marks, picture: Picture) -> Area | None:
-    """The surroundings of a pose, as far as they are in the picture; None if hardly anything is."""
+    """The surroundings of a pose inside the image; None if almost nothing is."""
     (x, y), side = _square(marks)[0], max(_square(marks)[1] * _NEAR, 64)
     height, width = picture.shape[:2]
     left, right = (int(np.clip(x + half, 0, width)) for half in (-side / 2, side / 2))
@@ -190,7 +192,7 @@ def _area(marks: Marks, picture: Picture) -> Area | None:
 
 
 def tiles(width: int, height: int) -> list[Area]:
-    """The whole picture, then overlapping tiles that are nearly square: left, top, right, bottom.
+    """The whole image, then overlapping tiles that are nearly square: left, top, right, bottom.
 
     >>> len(tiles(1280, 720)), len(tiles(720, 1280)), len(tiles(2560, 720))
     (7, 7, 15)
@@ -214,7 +216,7 @@ def _edges(side: int, count: int, place: int) -> tuple[int, int]:
 
 
 def cut(picture: Picture, middle: npt.NDArray[np.float64], side: float) -> tuple[int, int, Picture]:
-    """The part of a square inside the picture, and its corner."""
+    """The part of a square inside the image, and its corner."""
     height, width = picture.shape[:2]
     left, top = (int(np.clip(edge, 0, limit)) for edge, limit in zip(middle - side / 2, (width, height)))
     right, bottom = (int(np.clip(edge, 0, limit)) for edge, limit in zip(middle + side / 2, (width, height)))

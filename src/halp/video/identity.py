@@ -1,4 +1,4 @@
-"""Who is the same person in several videos: the colours of clothes and the proportions of the body.
+"""Matching of people across videos: the colours of clothes and the proportions of the body.
 
 Both change with light, camera and clothes, so two people are taken for one only where they are alike and
 clearly more alike than either is to anybody else. People of one video are never the same.
@@ -36,7 +36,7 @@ class Appearance:
 
 @dataclass(frozen=True)
 class Match:
-    """Two people, by index, taken for one; `sure`: 0 if another is as near, 1 if nobody else is."""
+    """Two people, by index, taken to be one; `sure`: 0 if another is as near, 1 if nobody else is."""
 
     first: int
     second: int
@@ -80,7 +80,7 @@ def distances(people: Sequence[Appearance]) -> Floats:
 
 
 def same_people(people: Sequence[Appearance]) -> tuple[list[int], list[Match]]:
-    """A number for every person, from 0, which is shared by those who are one; and the matches behind that.
+    """A number for every person, from 0, shared by those taken to be one; and the matches behind it.
 
     A match needs two people of different videos who are nearest to each other in these videos, near enough,
     and nearer than anybody else there by a margin. Groups grow from the surest match on, as long as all of

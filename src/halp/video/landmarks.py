@@ -91,7 +91,7 @@ def film_landmarks(path: Path, model: Path, persons: int, *, progress: bool = Tr
         for number, group in groupby(pictures, key=lambda shown: int(shown[0] // PART)):
             found = _find_people(group, model, persons, (facts.width, facts.height), bar)
             while len(parts) < number:  # no frame in ten minutes
-                parts.append(_write_part(folder, len(parts), _nothing(found)))
+                parts.append(_write_part(folder, len(parts), _no_landmarks(found)))
             parts.append(found)
             if facts.seconds > PART or number:
                 _write_part(folder, number, found)
@@ -118,7 +118,7 @@ def _find_people(
             image += list(seen)
             world += list(body)
             look += [colours(picture, marks, clothes) for marks in seen]
-            scene.append(_reduced(picture))
+            scene.append(_downscaled(picture))
             bar.advance(1)
     shape = (len(image), image[0].shape[0] if image else LANDMARKS, 4)
     return FilmLandmarks(
@@ -134,7 +134,7 @@ def _find_people(
 
 
 def _clothes(joints: Sequence[str]) -> list[list[tuple[list[int], list[int]]]]:
-    """Trunk and thighs as lines between the middles of joints."""
+    """Trunk and thighs as lines between midpoints of joints."""
     names = {
         name: [joints.index(f"{name}_{side}") for side in ("left", "right")]
         for name in ("shoulder", "hip", "knee")
@@ -143,8 +143,10 @@ def _clothes(joints: Sequence[str]) -> list[list[tuple[list[int], list[int]]]]:
     return [[(names["shoulder"], names["hip"])], thighs]
 
 
-def _reduced(picture: Picture) -> npt.NDArray[np.uint8]:
-    """A frame as few grey pixels; means over all pixels of a large one would cost a tenth of the search."""
+def _downscaled(picture: Picture) -> npt.NDArray[np.uint8]:
+    """A frame as a few grey pixels; averaging all pixels of a large one would take a tenth of the search
+    time.
+    """
     import cv2
 
     step = max(1, min(picture.shape[:2]) // 144)
@@ -172,8 +174,8 @@ def _band(start: npt.NDArray[np.float64], end: npt.NDArray[np.float64]) -> npt.N
     return start + _ALONG * way + _ACROSS * (way[..., ::-1] * [-1, 1])
 
 
-def _nothing(like: FilmLandmarks) -> FilmLandmarks:
-    """No frame at all, seen by the same estimator."""
+def _no_landmarks(like: FilmLandmarks) -> FilmLandmarks:
+    """An empty recording of landmarks by the same estimator."""
     names = ("times", "people", "image", "world", "look", "scene")
     return replace(like, **{name: getattr(like, name)[:0] for name in names})
 

@@ -1,4 +1,4 @@
-"""Pictures of a camera or a film as they come, with the people in them, at an even rate."""
+"""Frames of a camera or video as they arrive, with the people in them, at an even rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BONES = get_topology("mediapipe-33-2d").bones
 
 @dataclass(frozen=True)
 class LivePicture:
-    """People `(P, 33, 4)` of a picture, in pixels and in metres, and the milliseconds it took."""
+    """People `(P, 33, 4)` of a frame, in pixels and in metres, and its processing time in milliseconds."""
 
     time: float
     image: npt.NDArray[np.float32]
@@ -31,7 +31,7 @@ class LivePicture:
     pose: float
 
     def joints(self, dimensions: int, min_score: float = 0.3) -> npt.NDArray[np.float32] | None:
-        """Joints `(P, 33, C)` as the reader of films gives them; None if nobody is seen."""
+        """Joints `(P, 33, C)` as the video reader returns them; None if nobody is seen."""
         if not len(self.image):
             return None
         sure = (self.image[..., 3:] >= min_score).astype(np.float32)
@@ -40,12 +40,12 @@ class LivePicture:
 
 
 def camera_rate(camera: str) -> float:
-    """Frames per second of a film; 0 for a camera, which has none of its own."""
+    """Frames per second of a video; 0 for a camera, whose rate is unknown."""
     return 0.0 if camera.isdecimal() else film_facts(Path(camera)).fps
 
 
 def watch(camera: str, model: Path, *, persons: int = 1) -> Iterator[LivePicture]:
-    """Pictures of camera number N, or of a film, with the people in them."""
+    """Frames of camera number N, or of a video, with the people in them."""
     pictures = _camera_pictures(int(camera)) if camera.isdecimal() else film_pictures(Path(camera))
     with pose_estimator(model, persons) as estimate:
         before, began = -1, time.perf_counter()
@@ -81,7 +81,7 @@ def _camera_pictures(number: int) -> Iterator[tuple[float, Picture]]:
 def terminal_skeleton(
     people: npt.NDArray[np.float32], size: tuple[int, int], columns: int = 48, rows: int = 20
 ) -> str:
-    """The people of a picture as lines of text."""
+    """The people in a frame drawn as lines of text."""
     canvas = [[" "] * columns for _ in range(rows)]
     scale = np.array([columns / size[0], rows / size[1]])
     for body in people:

@@ -121,7 +121,7 @@ class OnnxPoses:
         return [self.in_box(picture, body[:, :2].min(axis=0), body[:, :2].max(axis=0)) for body in found]
 
     def in_box(self, picture: Picture, low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Marks:
-        """The person in a box of the picture."""
+        """The person in a box of the image."""
         import cv2
 
         width, height = self.size

@@ -1,4 +1,4 @@
-"""Draw results into the video: skeletons, names and labels of the moment, timelines at the bottom."""
+"""Draw results into the video: skeletons, names, current labels, and timelines at the bottom."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GREY: Colour = (110, 110, 110)
 
 
 def palette(count: int) -> list[Colour]:
-    """So many colours, far apart on the colour wheel."""
+    """The given number of colours, far apart on the colour wheel."""
     wheel = [colorsys.hsv_to_rgb(number * 0.618 % 1, 0.65, 0.95) for number in range(count)]
     return [(int(255 * r), int(255 * g), int(255 * b)) for r, g, b in wheel]
 

@@ -1,4 +1,4 @@
-"""The people of a video: one track per person, who is who, and which of them is meant."""
+"""The people of a video: one track per person, and selection of persons."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Person:
 
 def find_people(film: FilmLandmarks) -> list[Person]:
     """Everybody seen for at least half a second, longest first; else the one seen longest."""
-    once = np.flatnonzero(_once(film))
+    once = np.flatnonzero(_without_duplicates(film))
     score = film.image[once, :, 3].mean(axis=1)
     look = film.look[once] if len(film.look) else film.look
     found = Detections(film.times, film.frame[once], film.image[once, :, :2], look, film.scene, score)
@@ -66,13 +66,13 @@ def find_people(film: FilmLandmarks) -> list[Person]:
     single = [
         rows
         for place, rows in enumerate(kept)
-        if not any(_repeats(rows, other, film) for other in kept[:place])
+        if not any(_is_duplicate(rows, other, film) for other in kept[:place])
     ]
     return [_person(number, rows, film) for number, rows in enumerate(single or tracks[:1], start=1)]
 
 
-def _once(film: FilmLandmarks) -> npt.NDArray[np.bool_]:
-    """Which poses are of distinct people: of two boxes, one in the other, only the surer counts."""
+def _without_duplicates(film: FilmLandmarks) -> npt.NDArray[np.bool_]:
+    """Poses of distinct people: of two boxes, one inside the other, only the more confident counts."""
     places, frame = film.image[..., :2], film.frame
     low, high, score = places.min(axis=1), places.max(axis=1), film.image[..., 3].mean(axis=1)
     kept = np.ones(len(frame), dtype=bool)
@@ -88,8 +88,8 @@ def _once(film: FilmLandmarks) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def _repeats(rows: npt.NDArray[np.int64], other: npt.NDArray[np.int64], film: FilmLandmarks) -> bool:
-    """Whether a track lies on another one most of its time: the same person found twice."""
+def _is_duplicate(rows: npt.NDArray[np.int64], other: npt.NDArray[np.int64], film: FilmLandmarks) -> bool:
+    """Whether a track coincides with another most of the time: the same person detected twice."""
     frames = film.frame
     _, here, there = np.intersect1d(frames[rows], frames[other], assume_unique=True, return_indices=True)
     inside = [is_within(film.image[rows[a]], film.image[other[b]]) > _ON_ANOTHER for a, b in zip(here, there)]
@@ -116,7 +116,7 @@ def _person(number: int, rows: npt.NDArray[np.int64], film: FilmLandmarks) -> Pe
 
 
 def choose_people(people: Sequence[Person], person: str) -> list[Person]:
-    """The people that a word or a number means: all, longest, largest, left, right, or a number from 1."""
+    """The people selected by a word or a number: all, longest, largest, left, right, or a number from 1."""
     if not people or person == "all":
         return list(people)
     if person.isascii() and person.isdecimal():

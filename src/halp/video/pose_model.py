@@ -40,7 +40,7 @@ _MASK, _FLAG = 2, 1  # outputs of the landmark network: a mask of the body, whic
 
 
 def cache_folder() -> Path:
-    """The folder of downloaded weights and landmarks of films: the user's cache, or a temporary folder."""
+    """The folder of downloaded weights and of landmarks of videos: the user's cache, or a temporary folder."""
     return cache_home() or Path(tempfile.gettempdir()) / "halp"
 
 
@@ -60,7 +60,7 @@ def find_pose_model(chosen: str | os.PathLike[str] = "") -> Path:
             " .onnx file"
         )
     raise InputError(
-        "videos need the weights of a pose estimator, which are not there yet: fetch them once with `halp"
+        "videos need the weights of a pose estimator: fetch them once with `halp"
         " pose-model`, or give a .task file of your own with --option pose_model=FILE or the variable"
         " HALP_POSE_MODEL"
     )

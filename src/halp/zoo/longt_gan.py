@@ -125,7 +125,7 @@ class Inpainter(nn.Module):
 
 @contextmanager
 def constant(module: nn.Module) -> Iterator[None]:
-    """Inside, the module's weights are constants; gradients pass through to its input."""
+    """In this context the module's weights are constant; gradients flow through to its input."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)

@@ -124,7 +124,7 @@ class SeBiReNet(nn.Module):
         return (code.view(batch, frames, persons, -1) * weight).sum(2) / weight.sum(2)
 
     def pool(self, x: Tensor) -> Tensor:
-        """Means over equal parts of the clip, side by side."""
+        """Means over equal parts of the clip, concatenated."""
         return F.adaptive_avg_pool1d(x.transpose(1, 2), self.parts).transpose(1, 2).flatten(1)
 
 

@@ -216,8 +216,8 @@ def test_the_label_file_may_lie_beside_the_folder_of_joints(tmp_path: Path) -> N
         ("s01 e01\nfly: 1 2\n", "line 2: unknown class 'fly'"),
         ("s01 e01\nwalk: a b\n", "line 2: 'a' is not a whole number"),
         ("s01 e01\nwalk: 9 2\n", "line 2: the segment runs from 9 to 2"),
-        ("s01 e01\nwalk: 1 2\nwalk: 3 4\n", "line 3: 'walk' comes twice"),
-        ("s01 e01\ns01 e01\n", "line 2: recording 's01 e01' comes twice"),
+        ("s01 e01\nwalk: 1 2\nwalk: 3 4\n", "line 3: 'walk' occurs twice"),
+        ("s01 e01\ns01 e01\n", "line 2: recording 's01 e01' occurs twice"),
         ("s02 e01\nwalk: 1 2\n", "has no segments for 'joints_s01_e01.txt'"),
     ],
 )

@@ -113,7 +113,7 @@ def test_tables_with_mistakes_are_refused_with_line_and_column(
 def test_a_header_without_the_needed_columns_says_which(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no column joint, y"):
         read_all("csv", _table(tmp_path, "a,0,1", header="clip,frame,x"))
-    with pytest.raises(InputError, match="column 'x' comes twice"):
+    with pytest.raises(InputError, match="column 'x' occurs twice"):
         read_all("csv", _table(tmp_path, "a,0,b,1,1", header="clip,frame,joint,x,x"))
 
 
@@ -222,7 +222,7 @@ def test_the_scale_turns_the_units_of_the_file_into_metres(tmp_path: Path) -> No
         ("    OFFSET 1 0 0\n", "", "joint 'LeftUpLeg' has no OFFSET"),
         ("CHANNELS 6", "CHANNELS 5", "is not a list of channels"),
         ("Xposition", "Wposition", "is not a list of channels"),
-        ("JOINT LeftLeg", "JOINT LeftUpLeg", "comes twice"),
+        ("JOINT LeftLeg", "JOINT LeftUpLeg", "occurs twice"),
         ("JOINT LeftUpLeg", "ROOT LeftUpLeg", "a second ROOT"),
         ("Frames: 2", "Frames: 3", "3 frames with 12 channels are declared, 2 lines"),
         ("Frames: 2", "Frames: two", "'two' is not a whole number"),

@@ -1,1 +1,1 @@
-"""From pose files to stores: read, map, normalise, cut, keep; every source as recordings."""
+"""From pose files to stores: read, map, normalise, cut and write."""

@@ -36,7 +36,7 @@ _FACTS = "outcomes"
 
 @dataclass(frozen=True)
 class Part:
-    """Some items, and the file for what comes of them."""
+    """Some items, and the file for their results."""
 
     plan: Pipeline
     items: Sequence[Item]
@@ -60,7 +60,7 @@ class Part:
 
 
 def read_part(part: Part) -> None:
-    """What workers run: read the items and keep what comes of them."""
+    """The function that workers run: read the items and write their results."""
     outcomes = part.plan.work(part.items)
     try:
         part.path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Parts:
 
     @property
     def done(self) -> int:
-        """How many parts a later attempt can take up."""
+        """How many parts a later attempt can reuse."""
         return sum(part.path.exists() for part in self.parts)
 
     def outcomes(self, engine: Engine, *, few: int) -> Iterator[tuple[int, list[Outcome]]]:
@@ -114,7 +114,7 @@ class Parts:
             yield len(part.items), _load(part)
 
     def _read_alone(self, part: Part, failure: Failure, engine: Engine) -> None:
-        """Read every item of a part by itself, so that only the item that kills its worker is left out."""
+        """Read every item of a part separately, so that only the item that kills its worker is dropped."""
         if failure.error is not None:
             raise failure.error
         outcomes: list[Outcome] = []
@@ -129,7 +129,7 @@ class Parts:
             _save(partial, outcomes)
 
     def remove(self) -> None:
-        """Forget everything."""
+        """Delete all parts."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -45,7 +45,7 @@ class Pipeline:
         return [outcome for item in items for outcome in self._read(item)]
 
     def rehearse(self) -> None:
-        """Check on one made-up frame that the mapping and the steps fit the topology, before reading."""
+        """Check on one synthetic frame that the mapping and the steps fit the topology, before reading."""
         shape = (1, self.info.persons, len(self.info.topology), self.info.topology.dimensions)
         frames = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
         if self.target != self.info.topology:
@@ -138,7 +138,7 @@ def _printable(outcome: Outcome) -> Outcome:
 
 
 def split_steps(steps: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Leading steps that clean a recording as a whole, and those that go on a window of it."""
+    """Leading steps that clean a recording as a whole, and those applied to each window."""
     first = next(
         (number for number, name in enumerate(steps) if name.partition("=")[0] not in CLEANING), len(steps)
     )
@@ -208,4 +208,4 @@ def _open_source(
 def nothing_usable(source: Path, dropped: Sequence[Dropped]) -> InputError:
     """The error where every clip of a source was left out."""
     why = f"; the first one, '{dropped[0].name}': {dropped[0].reason}" if dropped else ""
-    return InputError(f"no clip of '{source}' can be used, nothing was written{why}")
+    return InputError(f"no clip of '{source}' is usable; nothing was written{why}")

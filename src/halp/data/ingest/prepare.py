@@ -150,7 +150,7 @@ def prepare(
 
 
 def _origin_of_labels(plan: Pipeline, tagger: Tagger | None, classes: Sequence[str]) -> str:
-    """How many classes there are and what named them, for the summary."""
+    """The number of classes and the origin of their names, for the summary."""
     if not classes:
         return "no labels"
     given = tagger is not None and tagger.class_names is not None
@@ -166,7 +166,7 @@ def _write_or_drop(
     manifest: Manifest,
     strict: bool,
 ) -> None:
-    """Write a clip or note why it is left out."""
+    """Write a clip or record why it is dropped."""
     if isinstance(outcome, Clip) and outcome.name in names:
         outcome = Dropped(
             outcome.name, "a clip of this name was read before; give every clip a name of its own"
@@ -184,7 +184,7 @@ def _write_or_drop(
 
 @contextmanager
 def _parts(store: Path, plan: Pipeline, items: Sequence[Item], engine: Engine) -> Iterator[Parts | None]:
-    """If there are many items: parts, which survive a kill, an interrupt and a job array, and nothing else.
+    """For many items: parts, which survive a kill, an interrupt and a job array; else nothing.
 
     Not for a reader of somebody else: its code may change between two attempts.
     """
@@ -214,7 +214,7 @@ def _parts(store: Path, plan: Pipeline, items: Sequence[Item], engine: Engine) -
 def _outcomes(
     plan: Pipeline, items: Sequence[Item], parts: Parts | None, engine: Engine
 ) -> Generator[tuple[int, list[Outcome]], None, None]:
-    """Pairs of how many items were done and what came of them, in the order of the items."""
+    """Pairs of the number of items done and their results, in the order of the items."""
     keep_memory()
     if parts is None:
         yield from ((1, plan.work([item])) for item in items)

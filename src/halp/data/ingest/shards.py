@@ -36,7 +36,9 @@ class Shard:
 
 
 def settled(newest: int, look: int) -> bool:
-    """Whether files that last changed at a time cannot have changed unseen since a look; in nanoseconds."""
+    """Whether files last changed at a time (in nanoseconds) are old enough that no later change can go
+    unnoticed.
+    """
     return newest < look - _SETTLED
 
 
@@ -91,7 +93,7 @@ class FileHashes:
 
 
 def item_files(items: Sequence[Item], walked: Sequence[Path]) -> tuple[list[list[Path]], list[Path]]:
-    """Files that every item is read from, and those of all `walked` files that belong to none."""
+    """Files that each item is read from, and those of all `walked` files that belong to no item."""
     there = {str(file): file for file in walked}
     groups = []
     for item in items:

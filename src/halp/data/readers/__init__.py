@@ -90,10 +90,10 @@ class Reader(Protocol):
 
 @runtime_checkable
 class ChoosesDimensions(Protocol):
-    """A reader that can give its clips in the picture (2) or in space (3), whichever an encoder reads."""
+    """A reader that can return its clips in 2D (image) or 3D, as the encoder requires."""
 
     def for_dimensions(self, dimensions: int) -> Reader:
-        """The reader that gives this many coordinates."""
+        """The reader for this number of coordinates."""
         ...
 
 
@@ -267,7 +267,7 @@ _MOST = 10_000
 
 
 def describe_unknown(path: Path) -> str:
-    """One sentence: how many files of which kind there are, and the remedy."""
+    """One sentence: the number and kinds of files, and the remedy."""
     try:
         files = [file for file, _ in zip(walk(path), range(_MOST))]
     except (InputError, OSError) as error:
@@ -296,7 +296,7 @@ def describe_unknown(path: Path) -> str:
 
 
 def _closer_look(files: Sequence[Path]) -> str:
-    """A remedy for files that nearly are of a known format, or nothing."""
+    """A remedy for files that are close to a known format, or an empty string."""
     first = files[0]
     if is_hdf5(first):
         if importlib.util.find_spec("h5py") is None:

@@ -34,12 +34,12 @@ _VARIABLE = "HALP_MAX_MEMORY"
 
 @contextmanager
 def memory_limit(size: int | None) -> Iterator[None]:
-    """Let archives that are read inside expand to `size` bytes; None keeps the limit that holds already."""
+    """Limit the expanded size of archives read in this context to `size` bytes; None keeps the present limit."""
     before = os.environ.get(_VARIABLE)
     if size is not None:
         if size <= 0:
             raise InputError(
-                f"a memory limit of {size} bytes lets nothing be read; give more with --max-memory"
+                f"a memory limit of {size} bytes is too small to read anything; raise it with --max-memory"
             )
         os.environ[_VARIABLE] = str(size)
     try:
@@ -95,7 +95,7 @@ def _members(path: Path, archive: zipfile.ZipFile, *wanted: str) -> dict[str, by
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
-    """As many bytes as the archive declares, in blocks: reading all at once would unpack extra data too."""
+    """Exactly the declared number of bytes, in blocks: reading all at once would unpack extra data too."""
     content = bytearray()
     with suppress(EOFError), archive.open(member) as file:  # what ends too early does not fit its header
         while block := file.read(min(_BLOCK, member.file_size - len(content))):

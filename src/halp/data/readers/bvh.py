@@ -92,7 +92,7 @@ def _needed(bones: Sequence[Bone], wanted: Sequence[int]) -> tuple[set[int], set
 
 
 def sample_places(frames: int, recorded: float, wanted: float) -> Floats:
-    """Where frames of another rate lie among `frames` recorded ones; `wanted` = 0 keeps every frame.
+    """Positions of resampled frames among `frames` recorded ones; `wanted` = 0 keeps every frame.
 
     >>> sample_places(9, 120.0, 30.0).tolist(), sample_places(3, 20.0, 30.0).round(2).tolist()
     ([0.0, 4.0, 8.0], [0.0, 0.67, 1.33, 2.0])
@@ -223,7 +223,7 @@ def open_bvh(path: Path) -> Recording:
 
 @dataclass(frozen=True)
 class _Heading:
-    """The text of a hierarchy, which is compared, and a file that it is read from, which is not."""
+    """The text of a hierarchy, which is compared, and the file it comes from, which is not."""
 
     path: Path = field(compare=False)
     text: str
@@ -236,7 +236,7 @@ def _skeleton(heading: _Heading) -> tuple[tuple[Bone, ...], Topology]:
     names = canonical_joints([bone.name for bone in bones])
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise problem(path, "HIERARCHY", f"joint {shown(twice)} comes twice", "rename one of the two")
+        raise problem(path, "HIERARCHY", f"joint {shown(twice)} occurs twice", "rename one of the two")
     name = f"bvh-{len(names)}-{zlib.crc32(' '.join(names).encode()):08x}"
     topology = replace(topology_for(names, 3), name=name, parents=tuple(bone.parent for bone in bones))
     return tuple(bones), topology

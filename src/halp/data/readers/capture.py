@@ -148,7 +148,7 @@ def _parse(path: Path) -> ElementTree.Element:
     class Builder(ElementTree.TreeBuilder):
         def doctype(self, *_: object) -> None:
             fault = "it declares a document type or entities, which pose files do not have"
-            raise problem(path, "", fault, "do not open it otherwise, it could be an attack")
+            raise problem(path, "", fault, "do not open it with other programs; it may be malicious")
 
     parser = ElementTree.XMLParser(target=Builder())  # noqa: S314  what could do harm is refused above
     try:

@@ -1,4 +1,4 @@
-"""COCO-17 key points as JSON: of MMPose, RTMPose, Ultralytics, AlphaPose and others."""
+"""COCO-17 key points as JSON, from MMPose, RTMPose, Ultralytics, AlphaPose and others."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
 
 
 def _by_picture(people: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Persons by `image_id`, in the order of the numbers in it; all in one frame if there is none."""
+    """Persons by `image_id`, ordered by the numbers in it; all in one frame if there is none."""
     pictures: dict[str, list[dict[str, Any]]] = {}
     for person in people:
         pictures.setdefault(str(person.get("image_id", "")), []).append(person)

@@ -85,7 +85,7 @@ class CsvLongReader:
         index = {joint: place for place, joint in enumerate(plan.joints)}
         unknown = next((row for row, joint in enumerate(table.columns["joint"]) if joint not in index), None)
         if unknown is not None:
-            fault = f"joint {shown(table.columns['joint'][unknown])} is in no other file"
+            fault = f"joint {shown(table.columns['joint'][unknown])} occurs in no other file"
             raise problem(item.path, table.where(unknown, "joint"), fault, "use the same joints in all files")
         axes = ("x", "y", "z")[: plan.topology.dimensions]
         zeros, ones = np.zeros(len(table)), np.ones(len(table))
@@ -170,7 +170,7 @@ def _table(path: Path) -> Table:
 
 
 def _tables(files: Sequence[Path]) -> Iterator[tuple[Path, Table]]:
-    """The files that can be read; the error of the first one where none can."""
+    """The readable files; the error of the first one if none can be read."""
     errors = []
     for path in files:
         try:
@@ -216,7 +216,7 @@ def _plan(*files: Path) -> Plan:
 
 
 def _topology(joints: list[str], dimensions: int) -> tuple[Topology, list[str]]:
-    """The topology and its names as in the file: known by names or number of joints, or else made."""
+    """The topology and its names as in the file: a known one by names or number of joints, else a new one."""
     if {*joints} == {str(number) for number in range(len(joints))}:
         known = [
             topology for topology in map(get_topology, list_topologies()) if topology.dimensions == dimensions

@@ -1,4 +1,4 @@
-"""Key points picture by picture: OpenPose JSON and YOLO text, and what their readers share.
+"""Key points with one file per frame: OpenPose JSON and YOLO text, and what their readers share.
 
 OpenPose (BODY_25 or COCO-18, pixels) and YOLO (17 points, normalised) have one file per frame. Files of a
 folder that differ in a frame number are a clip; persons are followed over its frames.
@@ -39,7 +39,9 @@ Runs = dict[tuple[Path, str], list[Path]]
 
 
 def runs(files: Iterable[Path], pattern: re.Pattern[str]) -> Runs:
-    """Files of one folder that differ only in a frame number, in order; groups `clip` and `frame`."""
+    """Files of one folder that differ only in a frame number, in order; groups `clip` and `frame` of the
+    pattern.
+    """
     groups: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
     for path in files:
         if match := pattern.fullmatch(path.name):
@@ -48,7 +50,7 @@ def runs(files: Iterable[Path], pattern: re.Pattern[str]) -> Runs:
 
 
 def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = False) -> Iterator[Item]:
-    """One item per run of one-frame files, called by its folder and the beginning of its files below `root`.
+    """One item per run of one-frame files, named by its folder and the common start of its file names.
 
     A run whose files have no beginning is called once more by its folder, or, with `by_folder`, by the folder
     alone. A folder per run is the recording itself and not a class; where folders hold several, the

@@ -274,7 +274,9 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
         if recording := _RECORDING.fullmatch(line.strip()):
             key = (int(recording[1]), int(recording[2]))
             if key in recordings:
-                raise problem(path, where, f"recording '{line.strip()}' comes twice", "remove one of the two")
+                raise problem(
+                    path, where, f"recording '{line.strip()}' occurs twice", "remove one of the two"
+                )
             current = recordings[key] = {}
             continue
         match = _SEGMENT.fullmatch(line.strip())
@@ -285,7 +287,7 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
         if action not in ACTIONS:
             raise problem(path, where, f"unknown class '{action}'", f"known are {', '.join(ACTIONS)}")
         if action in current:
-            raise problem(path, where, f"'{action}' comes twice in one recording", "remove one of the two")
+            raise problem(path, where, f"'{action}' occurs twice in one recording", "remove one of the two")
         known = [end.lower() for end in ends] != ["nan", "nan"]
         start, end = (whole_number(end, path, where) if known else -1 for end in ends)
         if known and not 0 <= start <= end:

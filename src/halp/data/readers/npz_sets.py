@@ -102,7 +102,7 @@ def _class(action: str) -> str:
 
 
 def _member(path: Path) -> str | None:
-    """Which of the two arrays a file has; None if it is something else."""
+    """Which of the two arrays a file has; None if neither."""
     names = member_names(path)
     return next((key for key in _KEYS if key in names), None)
 

@@ -1,4 +1,4 @@
-"""What readers share: items and their names, and the base of readers with one recording per file.
+"""Shared by readers: items and their names, and base classes for readers with one recording per file.
 
 A reader of one recording per file says how its files look and how one is loaded; the rest (topology of the
 whole source, persons, scores, missing joints) is the same for all of them.
@@ -52,7 +52,7 @@ class ClipKey:
 
 
 def key_of(item: Item) -> ClipKey:
-    """The entry of an item, made up from the file name where `read` is called with a bare path."""
+    """The entry of an item, derived from the file name if `read` is called with a bare path."""
     return item.key if isinstance(item.key, ClipKey) else ClipKey(item.path.name.split(".")[0])
 
 
@@ -173,7 +173,7 @@ class Poses:
             )
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise problem(path, "", f"joint {shown(twice)} comes twice", "rename one of the two")
+            raise problem(path, "", f"joint {shown(twice)} occurs twice", "rename one of the two")
         topology = topology_for(names, self.frames.shape[3])
         return _with_bones(topology, self.bones) if self.bones else topology
 
@@ -277,7 +277,7 @@ class PoseFileReader(abc.ABC):
 
 @dataclass
 class PeopleFileReader(PoseFileReader):
-    """Base where a file may hold several persons and scores."""
+    """Base class of readers whose files may hold several persons and scores."""
 
     persons: int = limited(2, **PERSONS)
     min_score: float = limited(0.0, least=0)
@@ -296,5 +296,5 @@ def _reordered(frames: Frames, layout: Topology, target: Topology, path: Path) -
 
 
 def turned(frames: Floats, rotation: npt.NDArray[np.float64], scale: float = 1.0) -> Floats:
-    """Frames `(…, 3)` turned by a rotation and scaled; NaN stays NaN."""
+    """Frames `(…, 3)` rotated and scaled; NaN stays NaN."""
     return np.asarray(frames @ (rotation.T * scale))

@@ -138,7 +138,7 @@ def _by_column(columns: Columns, values: Floats, path: Path) -> Poses:
         raise problem(path, "line of 'coords'", fault, "expected x, y and likelihood, or x, y, z")
     if len(set(columns)) != len(columns):
         twice = next(" ".join(column[1:]) for column in columns if columns.count(column) > 1)
-        raise problem(path, "", f"{shown(twice)} comes twice", "keep one column for each joint and axis")
+        raise problem(path, "", f"{shown(twice)} occurs twice", "keep one column for each joint and axis")
     found = np.full((len(values), len(people), len(joints), len(axes) + 1), np.nan)
     places = {axis: place for place, axis in enumerate(axes)} | dict.fromkeys(_SCORES, -1)
     for at, (person, joint, name) in enumerate(columns):
@@ -238,7 +238,7 @@ def _places(table: Table, frames: Sequence[int]) -> list[int]:
             place += 1
         if (frame, place) in taken or place >= MOST_PERSONS:
             fault = (
-                f"track {shown(name)} comes twice in frame {frame}"
+                f"track {shown(name)} occurs twice in frame {frame}"
                 if name
                 else "a frame has too many instances"
             )

@@ -1,4 +1,4 @@
-"""Videos: people are found and followed (`halp.video`), one clip per person, in metres or pixels."""
+"""Videos: people are detected and tracked (`halp.video`), one clip per person, in metres or pixels."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class VideoReader(PeopleFileReader):
     )
 
     def for_dimensions(self, dimensions: int) -> VideoReader:
-        """The reader of places in space for encoders of 3D poses, of pixels for those of 2D."""
+        """The reader with 3D positions for 3D encoders, with pixels for 2D ones."""
         return (
             self
             if self.landmarks != "auto"
@@ -76,7 +76,7 @@ class VideoReader(PeopleFileReader):
         return pose_topology(model, 2 if self._flat(model) else 3), self.persons if self.together else 1
 
     def _flat(self, model: Path) -> bool:
-        """Whether places in the image are read; an ONNX file gives no others."""
+        """Whether image coordinates are read; an ONNX file gives no others."""
         return self.landmarks == "image" or (self.landmarks == "auto" and model.suffix == ".onnx")
 
     def info(self, path: Path) -> Info:
@@ -86,7 +86,7 @@ class VideoReader(PeopleFileReader):
         return replace(super().info(path), slow=True, origin={"landmarks": kind, **model})
 
     def load(self, path: Path) -> Poses:
-        """The reported people of a video side by side; `read` gives a clip to each."""
+        """The reported people of a video side by side; `read` makes one clip of each."""
         return self._load(path)[0]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
@@ -129,7 +129,7 @@ class VideoReader(PeopleFileReader):
         film = film_landmarks(path, find_pose_model(self.pose_model), self.persons)
         if len(film.times) < 2:
             raise problem(
-                path, "", "it has a single frame, which shows no movement", "remove it from the source"
+                path, "", "it has a single frame and therefore no movement", "remove it from the source"
             )
         if not film.people.any():
             width, height = film.size

@@ -1,4 +1,4 @@
-"""What an encoder sees: features of test clips laid out on a plane, and the nearest training clips."""
+"""What an encoder sees: features of test clips on a plane, and their nearest training clips."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def resampled_means(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Floats:
-    """Means of values `(seeds, draws, clips)` when seeds, draws and people are drawn again: `(resamples,)`.
+    """Means of values `(seeds, draws, clips)` with seeds, draws and people resampled: `(resamples,)`.
 
     Seeds are drawn with replacement, draws with replacement within every drawn seed, and people `(clips,)`
     with replacement once for all seeds and draws, with all their clips; without `people` every clip is a

@@ -94,7 +94,7 @@ def evaluate_ensemble(context: ProtocolContext, settings: EnsembleSettings) -> P
 
 
 def member_scores(context: ProtocolContext, settings: EnsembleSettings) -> Scores:
-    """What one encoder of an ensemble says of the test clips."""
+    """The scores of one encoder of an ensemble for the test clips."""
     if settings.base == "knn":
         train, test = context.features[context.train], context.features[context.test]
         return class_similarities(train, context.train_labels, test, classes=context.classes)

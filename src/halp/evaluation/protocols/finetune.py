@@ -171,7 +171,7 @@ class SemiSettings(CheckedSettings):
     baseline_settings={key: value for key, value in BASELINE_SETTINGS.items() if key != "fresh"},
 )
 def evaluate_semi(context: ProtocolContext, settings: SemiSettings) -> Predictions:
-    """Draw the few labels and hand the task on to linear evaluation or fine-tuning."""
+    """Draw the few labels, then run linear evaluation or fine-tuning on them."""
     few = context.few_labels(settings.share, stratified=settings.stratified)
     inner, part = settings.inner(), replace(context, train=few)
     run: Any = evaluate_finetune if isinstance(inner, FinetuneSettings) else evaluate_linear

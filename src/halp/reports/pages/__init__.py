@@ -9,7 +9,7 @@ from halp.reports.page import Report
 
 
 def page_of(answer: Any, path: Path | None = None) -> Report:
-    """The page of an answer, by its type; `path` is its file, for relative links to films."""
+    """The page of an answer, by its type; `path` is its file, for relative links to videos."""
     from halp.reports.pages import answers, findings, movements
 
     pages = {**answers.PAGES, **findings.PAGES, **movements.PAGES}

@@ -35,7 +35,7 @@ _BINS = 36
 
 
 def span(start: float, end: float, seconds: bool = True) -> str:
-    """A span of time for a reader."""
+    """A time span as text."""
     return f"{start:.2f} – {end:.2f} s" if seconds else f"frames {start:.0f} – {end:.0f}"
 
 
@@ -46,7 +46,7 @@ def thinned(clip: Clip) -> np.ndarray:
 
 
 def card(clip: Clip, role: str) -> PlayerClip:
-    """A clip for a player, with the recording and the span it is of."""
+    """A clip for a player, with its recording and span."""
     name, end = clip.recording or clip.name, float(clip.extra["end"])
     return PlayerClip(thinned(clip), f"{name}, {span(clip.start, end, clip.fps > 0)}", role=role)
 
@@ -91,7 +91,9 @@ def search_page(results: SearchResults, path: Path | None = None) -> Report:
 
 
 def timeline_page(result: Timeline, path: Path | None = None) -> Report:
-    """A player with its timeline for each recording, all segments as a table; films beside the page play."""
+    """A player with its timeline for each recording, and all segments as a table; videos beside the page can
+    be played.
+    """
     report, encoder = Report("Timeline", result.source.name), result.encoder
     whole = result.source.cut(fps=result.cutting.fps)
     recordings = ready_clips(encoder, whole, range(len(whole)))
@@ -110,7 +112,7 @@ def timeline_page(result: Timeline, path: Path | None = None) -> Report:
         frames = thinned(restored)
         rate = 30.0 if clip.fps <= 0 else clip.fps * len(frames) / len(restored.frames)
         shown = PlayerClip(frames, name, role="recording", film=films.get(name))
-        parts = [replace(event, label=_words(event), more={"note": _sureness(event)}) for event in segments]
+        parts = [replace(event, label=_words(event), more={"note": _confidence(event)}) for event in segments]
         start, end = clip.start, float(clip.extra["end"])
         unit = "s" if clip.fps > 0 else "frames"
         report.figure(
@@ -135,7 +137,7 @@ def _words(event: Event) -> str:
     return event.label or REJECTED
 
 
-def _sureness(event: Event) -> str:
+def _confidence(event: Event) -> str:
     return "" if event.score is None else f"{event.more['best']}, probability {event.score:.2f}"
 
 
@@ -175,7 +177,7 @@ def cluster_page(answer: Clustering, path: Path | None = None) -> Report:
 
 
 def comparison_page(comparison: Comparison, path: Path | None = None) -> Report:
-    """Both recordings in step with each other, how far they are apart over time, and which joints do it."""
+    """Both recordings in sync, their distance over time, and the joints that differ most."""
     names = [clip.recording or clip.name for clip in (comparison.first, comparison.second)]
     report = Report("Two recordings compared", " and ".join(names))
     if names[0] == names[1]:

@@ -137,7 +137,7 @@ def _group_section(report: Report, groups: dict[str, Any]) -> None:
 
 
 def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
-    """Comparisons of groups or conditions as rows of a table, in the words of the JSON."""
+    """Comparisons of groups or conditions as rows of a table, with the keys of the JSON."""
     return [
         {"label": row["label"], **pair, "p": row["p"], "p_corrected": row["p_corrected"]}
         for row in groups["labels"]
@@ -146,7 +146,7 @@ def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def shown_groups(groups: dict[str, Any]) -> list[dict[str, Any]]:
-    """`group_rows` for people: intervals beside their numbers."""
+    """`group_rows` for reading: intervals beside their numbers."""
     return [
         intervals_beside({name: value for name, value in row.items() if name != "effect_name"}, 3)
         | {name: f"{row[name]:.3f}" if row[name] >= 0.001 else "< 0.001" for name in ("p", "p_corrected")}
@@ -159,7 +159,7 @@ def agreement_page(result: Agreement, path: Path | None = None) -> Report:
     report = Report("Agreement", f"{result.first.origin} and {result.second.origin}")
     report.section(
         "By label",
-        "Kappa compares short bins of time and takes out agreement by chance. F1 compares bouts, precision"
+        "Kappa compares short bins of time and corrects for agreement by chance. F1 compares bouts, precision"
         " and recall with the first account as the truth. Errors of boundaries are those of matched bouts, in"
         " seconds; a bias above 0 is late. ICC(2,1) compares total durations per recording.",
     )
@@ -211,9 +211,7 @@ def motifs_page(answer: Motifs, path: Path | None = None) -> Report:
         for number, row in enumerate(rows)
     }
     report = Report("Motifs", title)
-    report.section(
-        "Examples", "For every motif the windows that are surest of it. Choose a motif above the players."
-    )
+    report.section("Examples", "For every motif the most certain windows. Choose a motif above the players.")
     grid = [[card(clip, name) for clip in clips] for name, clips in examples.items() if clips]
     report.figure(player(grid, encoder.topology), f"{len(grid)} motifs.")
     report.section("When and how long")
@@ -247,7 +245,7 @@ def motifs_page(answer: Motifs, path: Path | None = None) -> Report:
         report.rows(tree, "Merges in order; numbers above the number of motifs are merged ones.")
     if steady is not None:
         report.section(
-            "How far they depend on chance",
+            "Stability",
             "Adjusted Rand index of the motifs of all windows: 1 is the same motifs, 0 is chance. Seeds start"
             " the search elsewhere; halves are found in one half of the recordings each and applied to all.",
         )

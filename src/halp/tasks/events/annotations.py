@@ -28,11 +28,11 @@ _TRACK, _IDENTITY = 1, 2
 
 
 def _refuse_doctype(path: Path) -> None:
-    """Read XML once for what annotation files never have: document types and entities."""
+    """Scan XML for document types and entities, which annotation files never have."""
 
     def refuse(*_: object) -> None:
         raise problem(
-            path, "", "it declares a document type or entities", "do not open it, it could be an attack"
+            path, "", "it declares a document type or entities", "do not open it; it may be malicious"
         )
 
     parser = expat.ParserCreate()
@@ -185,14 +185,14 @@ def write_audacity(path: Path, events: Events) -> None:
 
 
 def read_sleap(path: Path) -> Rows:
-    """Events of a `.slp` file; frames become seconds by the frame rate that the file has for a film."""
+    """Events of a `.slp` file; frames become seconds by the file's frame rate of the video."""
     content = read_hdf5(path, ("events/*", "event_types/name", "videos_json", "tracks_json", "identity/name"))
     if "events/video" not in content.numbers:
         return [], {}, ["it holds poses and no events"]
     columns = [content.numbers.get(f"events/{name}") for name in _SLEAP]
     sizes = {None if column is None else column.shape for column in columns}
     if len(sizes) > 1 or any(column is None or column.dtype.kind not in "iub" for column in columns):
-        raise problem(path, "group 'events'", "its columns do not fit each other", "save it again with SLEAP")
+        raise problem(path, "group 'events'", "its columns do not match", "save it again with SLEAP")
     films = [_film(text, path) for text in content.texts.get("videos_json", ())]
     people = {_TRACK: _track_names(content, path), _IDENTITY: content.texts.get("identity/name", [])}
     labels, scores = content.texts.get("event_types/name", []), content.numbers.get("events/score")
@@ -201,10 +201,10 @@ def read_sleap(path: Path) -> Rows:
         film, first, last, label, kind, subject, predicted = row
         where = f"event {number + 1}"
         if not (0 <= film < len(films) and 0 <= label < len(labels)):
-            raise problem(path, where, "its film or its type is not in the file", "save it again with SLEAP")
+            raise problem(path, where, "its video or its type is not in the file", "save it again with SLEAP")
         name, rate = films[film]
         if rate is None:
-            fault = f"the frame rate of '{name}' is not in the file, so that frames cannot become seconds"
+            fault = f"the frame rate of '{name}' is not in the file, so frames cannot be converted to seconds"
             raise problem(path, where, fault, "set `labels.videos[…].fps` with sleap-io and save it again")
         known = people.get(kind, [])
         score = None if scores is None or scores.shape != columns[0].shape else float(scores[number])  # type: ignore[union-attr]
@@ -223,7 +223,7 @@ def read_sleap(path: Path) -> Rows:
 
 
 def _film(text: str, path: Path) -> tuple[str, float | None]:
-    """Name of a film without its ending, and its frames per second where they are known."""
+    """Name of a video without its ending, and its frames per second if known."""
     try:
         entry = json.loads(text)
         backend = entry.get("backend", entry)
@@ -252,9 +252,9 @@ def _track_names(content: Content, path: Path) -> list[str]:
 
 
 def write_sleap(path: Path, events: Events, media: str = "mp4", fps: float = 30.0) -> None:
-    """A `.slp` file with all recordings as films; times become frames, an event has at least one."""
+    """Write a `.slp` file with all recordings as videos; times become frames, at least one per event."""
     if not 0 < fps <= 10_000:
-        raise InputError(f"fps of {fps:g} cannot be; give the frames per second of the videos")
+        raise InputError(f"a frame rate of {fps:g} is not possible; give that of the videos")
     sleap: Any = needed("sleap_io", "sleap")
     films = {name: sleap.Video(filename=f"{name}.{media}", open_backend=False) for name in events.recordings}
     for film in films.values():

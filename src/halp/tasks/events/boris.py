@@ -1,4 +1,4 @@
-"""Events of BORIS: tabular and aggregated tables in, projects both ways, workbooks to import out."""
+"""BORIS: read tabular and aggregated tables, read and write projects, write workbooks to import."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def aggregated_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) 
 
 
 def tabular_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
-    """Rows of BORIS with one moment each; without a status, starts and stops of a behaviour alternate."""
+    """Rows of BORIS with one time each; without a status, starts and stops of a behaviour alternate."""
     events: list[Event] = []
     lengths: dict[str, float] = {}
     points = 0
@@ -68,7 +68,7 @@ def tabular_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> 
 
 
 def _boris_recording(path: Path, cells: Mapping[str, str]) -> str:
-    """The stem of the film, else the observation, else the stem of the file."""
+    """The stem of the video, else the observation, else the stem of the file."""
     media = cells.get("media file name") or cells.get("media file path") or ""
     return stem(media.split(";")[0]) or cells.get("observation id", "") or path.stem
 

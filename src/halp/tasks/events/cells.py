@@ -57,7 +57,7 @@ def needed(module: str, extra: str = "findings") -> Any:
 
 
 def left_out_points(count: int) -> list[str]:
-    """What to say about events without a duration."""
+    """A note about events without a duration."""
     events = (
         "1 point event, which has no duration, was"
         if count == 1

@@ -1,4 +1,4 @@
-"""Events in the formats that other programs read and write: tables, BORIS, ELAN, Praat, Audacity and SLEAP.
+"""Events in the formats of other programs: tables, BORIS, ELAN, Praat, Audacity and SLEAP.
 
 `read_events` and `write_events` choose by the ending unless told; a folder is read file by file. Formats that
 hold one recording per file are written to a folder, a file per recording.
@@ -86,7 +86,8 @@ def write_events(
     media: str = "mp4",
     fps: float = 30.0,
 ) -> list[Path]:
-    """Write events and say which files; several recordings in a format that holds one make a folder of files.
+    """Write events and return the files; several recordings in a one-recording format become a folder of
+    files.
 
     `media` is the ending of the films that BORIS and SLEAP are told to look for, `fps` their rate for SLEAP,
     which counts frames.
@@ -123,7 +124,7 @@ def _choose_format(path: Path, file_format: str) -> str:
             return name
     if not path.suffix:
         raise InputError(f"'{path}' has no ending; name a format with --to: {', '.join(FORMATS)}")
-    raise InputError(f"'{path}' has an ending that events do not have; name the format: {', '.join(FORMATS)}")
+    raise InputError(f"'{path}' has an ending of no event format; name the format: {', '.join(FORMATS)}")
 
 
 def read_csv(path: Path) -> Rows:
@@ -269,9 +270,7 @@ def read_excel(path: Path) -> Rows:
                 for part in archive.namelist()
                 if part.endswith((".xml", ".rels"))
             ):
-                raise problem(
-                    path, "", "it declares a document type", "do not open it, it could be an attack"
-                )
+                raise problem(path, "", "it declares a document type", "do not open it; it may be malicious")
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         sheet = [
             ["" if cell is None else str(cell).strip() for cell in row] for row in book.worksheets[0].values
