@@ -273,6 +273,16 @@ def test_left_out_recordings_are_listed_in_a_file_with_their_reasons(
         (tmp_path / "left.csv").unlink()
 
 
+def test_the_table_of_what_was_left_out_covers_every_source_that_is_read(
+    encoder: PretrainedEncoder, mixed: Path, tmp_path: Path
+) -> None:
+    query, left_out = tmp_path / "query.npy", tmp_path / "left.csv"
+    query.write_bytes((mixed / "a" / "00.npy").read_bytes())
+    with pytest.warns(UserWarning, match="3 recordings were left out"):
+        halp.search(encoder, query, mixed, cache=False, progress=False, left_out=left_out, **LAYOUT)  # type: ignore[arg-type]
+    assert sorted(line.split(",")[0] for line in left_out.read_text().splitlines()[1:]) == sorted(BROKEN)
+
+
 def test_long_recordings_are_mentioned_every_time(
     encoder: PretrainedEncoder, store: Store, tmp_path: Path
 ) -> None:

@@ -8,7 +8,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from halp.core.files import write_csv
 from halp.core.job_parts import parse_part
+from halp.core.progress import log
 
 if TYPE_CHECKING:
     from halp.data.windows import WindowSettings
@@ -16,6 +18,24 @@ if TYPE_CHECKING:
     from halp.skeleton import Topology
 else:  # options of commands are made of this class, and `halp --help` does not wait for numpy
     Topology = WindowSettings = Engine = Any
+
+@dataclass(frozen=True)
+class LeftOutTable(os.PathLike[str]):
+    """A CSV table of recordings that were left out, of every source that is read with it."""
+
+    path: str
+    rows: dict[str, list[dict[str, str]]] = field(default_factory=dict, compare=False)
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def write(self, source: str, rows: list[dict[str, str]]) -> None:
+        """Write the table with these rows of a source, beside those of the others."""
+        known = source in self.rows
+        self.rows[source] = rows
+        write_csv(self.path, ["name", "reason"], [row for some in self.rows.values() for row in some])
+        if not known:
+            log.info(f"written: {self.path}")
 
 
 @dataclass(frozen=True)
@@ -95,6 +115,10 @@ class Reading:
     """Read every file again instead of trusting its size and times."""
     left_out: str | os.PathLike[str] | None = None
     """Also write a CSV table of the recordings that were left out, with reasons."""
+
+    def __post_init__(self) -> None:
+        if self.left_out is not None and not isinstance(self.left_out, LeftOutTable):
+            object.__setattr__(self, "left_out", LeftOutTable(os.fspath(self.left_out)))
 
     @property
     def windows(self) -> WindowSettings:

@@ -13,7 +13,7 @@ from halp.core.remote import fetched
 from halp.core.urls import remote_url
 from halp.data.ingest.pipeline import Pipeline, is_store, plan_reading
 from halp.data.readers import Item
-from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.reading import LeftOutTable, Reading, ReadingKeywords, combine
 from halp.data.source_files import excluding_files
 from halp.data.store import Store, open_store
 from halp.data.windows import WindowSettings
@@ -86,7 +86,7 @@ def open_source(
             return plan_reading(path, reading.format, windows, (), options=options)
 
     files = open_files(path, reading, tags[0], listing)
-    listed = None if reading.left_out is None else Path(reading.left_out)
+    listed = reading.left_out if isinstance(reading.left_out, LeftOutTable) else None
     return Source(files, cutting, str(path), tags, reading.place, listed)
 
 

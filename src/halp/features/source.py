@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.core.files import write_csv
 from halp.core.progress import Bar, log
 from halp.data.clip import Clip, Dropped
 from halp.data.ingest.pipeline import nothing_usable, plan_reading
 from halp.data.readers import ChoosesDimensions
+from halp.data.reading import LeftOutTable
 from halp.data.source_files import excluding_files
 from halp.data.store import Store
 from halp.data.tagger import Tagger, make_tagger
@@ -84,11 +84,11 @@ class Source(RowColumns):
         name: str,
         tags: Tags = (None, None),
         engine: Engine | None = None,
-        left_out_file: Path | None = None,
+        left_out_table: LeftOutTable | None = None,
     ) -> None:
         self.content, self.cutting, self.name, self.tags = content, cutting, name, tags
         self.topology, self.applied = content.topology, content.applied
-        self.engine, self._left_out_file = engine or Engine(), left_out_file
+        self.engine, self._left_out_table = engine or Engine(), left_out_table
         self.origin: str | None = None  # the address that it was fetched from
         self.recorded: SourceIndex | None = None
         self.collection: Any = None  # that keeps its vectors, if it was opened by one
@@ -99,7 +99,7 @@ class Source(RowColumns):
         self._classes: tuple[str, ...] | None = None  # of labels that were given to rows one by one
 
     def _like(self, content: Recordings, cutting: WindowSettings, tags: Tags = (None, None)) -> Source:
-        other = Source(content, cutting, self.name, tags, self.engine, self._left_out_file)
+        other = Source(content, cutting, self.name, tags, self.engine, self._left_out_table)
         other.origin = self.origin
         return other
 
@@ -171,9 +171,9 @@ class Source(RowColumns):
             return
         if not recorded.recordings:
             raise nothing_usable(Path(self.name), [drop for _, drop in recorded.left_out])
-        if self._left_out_file is not None:
+        if self._left_out_table is not None:
             rows = [{"name": drop.name, "reason": drop.reason} for drop in self.left_out]
-            log.info(f"written: {write_csv(self._left_out_file, ['name', 'reason'], rows)}")
+            self._left_out_table.write(self.name, rows)
         for sentence in self.warnings:
             warnings.warn(sentence, stacklevel=3)
 
