@@ -9,7 +9,10 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,3 +151,18 @@ def test_time_of_statistics_grows_with_the_labels_and_not_with_their_square() ->
         return min(taken)
 
     assert seconds(4000) < 6 * seconds(1000)  # 16 times where every label looks at every bout
+
+
+def test_live_says_one_rate_that_counts_pose_and_recognition(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recognition = SimpleNamespace(busy=0.5, summary=lambda rate=99.0: f"keeps up with {rate:.0f} frames")
+
+    def watched(model: object, source: str, *, on_frame: Any, **how: object) -> Iterator[Event]:
+        for _ in range(10):
+            on_frame(SimpleNamespace(pose=50.0), recognition)
+        yield from ()
+
+    monkeypatch.setattr("halp.tasks.watch.live", watched)
+    main(["live", "model", "film.mp4", "--no-view"])
+    assert re.findall(r"\S+ (?:frames|poses)", capsys.readouterr().err) == ["10 frames"]

@@ -148,7 +148,8 @@ def live(
         summary = recognition.summary()
         if picture is None:
             return
-        pictures, poses = pictures + 1, poses + picture.pose
+        pictures, poses = pictures + 1, poses + picture.pose / 1000
+        summary = recognition.summary(pictures / max(poses + recognition.busy, 1e-9))
         if view and console.is_terminal:
             console.clear()
             console.print(terminal_skeleton(picture.image, picture.size), highlight=False, markup=False)
@@ -170,5 +171,4 @@ def live(
     if source != "-" and not pictures:
         warn(f"'{source}' gave no frame")
     else:
-        seen = f"{pictures} frames, {1000 * pictures / max(poses, 1e-9):.1f} poses per second; "
-        note(f"{seen if pictures else ''}{summary}")
+        note(summary)

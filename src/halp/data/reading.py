@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 else:  # options of commands are made of this class, and `halp --help` does not wait for numpy
     Topology = WindowSettings = Engine = Any
 
+
 @dataclass(frozen=True)
 class LeftOutTable(os.PathLike[str]):
     """A CSV table of recordings that were left out, of every source that is read with it."""

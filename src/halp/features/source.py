@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.core.progress import Bar, log
+from halp.core.progress import Bar
 from halp.data.clip import Clip, Dropped
 from halp.data.ingest.pipeline import nothing_usable, plan_reading
 from halp.data.readers import ChoosesDimensions
