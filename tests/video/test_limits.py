@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import halp
 from halp.core.errors import InputError
 
 av = pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
@@ -75,10 +77,11 @@ def test_a_jump_of_minutes_is_missing_time_and_not_a_pose_that_is_held() -> None
         even_times(np.array([0.0, MOST_FRAMES]), 2.0)
 
 
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reads", [film_facts, halp.people, halp.open_source])
+def test_a_pipe_is_refused_and_not_waited_for(reads: Callable[[Path], object], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.mp4")
-    with pytest.raises(InputError, match="not a regular file"):
-        film_facts(tmp_path / "pipe.mp4")
+    with pytest.raises(InputError, match=r"pipe\.mp4' is n(ot a regular|either a) file"):
+        reads(tmp_path / "pipe.mp4")
 
 
 def test_metadata_that_is_not_utf8_costs_nothing(tmp_path: Path) -> None:

@@ -116,6 +116,8 @@ def people(
         raise InputError(f"'{path}' is not a video file ({', '.join(SUFFIXES)}){hint}")
     if not path.exists():
         raise InputError(f"there is no video '{path}'; check the path")
+    if not path.is_file():  # reading a pipe would block for ever
+        raise InputError(f"video '{path}' is not a regular file; copy it to disk first")
     if reading.fps is not None or reading.format not in ("auto", "video") or reading.window is not None:
         raise InputError(
             "people of a video are found in all its frames at its own rate; leave out format, fps and window"

@@ -181,6 +181,8 @@ def _open_source(
     dimensions = dimensions if target is None else target.dimensions
     if not source.exists():
         raise InputError(f"there is nothing at '{source}'; check the path of the source")
+    if not (source.is_file() or source.is_dir()):  # reading a pipe would block for ever
+        raise InputError(f"'{source}' is neither a file nor a folder; write the recordings to files")
     reader = with_options(
         sniff_reader(source) if file_format == "auto" else get_reader(file_format), options or {}
     )
