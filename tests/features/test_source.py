@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from use_samples import fresh_encoder
 
 import halp
 from halp.cli import main
+from halp.core.errors import InputError
 from halp.core.files import cache_home
 from halp.core.progress import Bar
 from halp.data.ingest.pipeline import Pipeline
@@ -87,6 +89,19 @@ def test_files_beyond_memory_are_read_again_when_they_are_asked_for(
     assert np.array_equal(whole.rows, bare.rows)
     for row in (len(whole) - 1, 0, 3):
         np.testing.assert_array_equal(whole.clip(row).frames, bare.clip(row).frames)
+
+
+def test_a_file_that_broke_after_it_was_listed_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.setattr("halp.features.content._KEPT", 0)
+    source = open_source(copy, options={"topology": "kinect-v2"})
+    assert len(source.recordings) == 8
+    (copy / "a" / "0.npy").write_bytes(b"broken")
+    with pytest.raises(InputError, match=r"0\.npy' changed after it was read \(.*; open it again"):
+        source.recording(0)
+    assert len(source.recording(1).frames)
 
 
 def test_rows_of_a_source_say_what_and_when(folder: Path) -> None:

@@ -302,7 +302,11 @@ class RecordingFiles:
             self.left_out += [(item, drop) for drop in dropped]
 
     def get(self, item: int, place: int) -> Clip:
-        return self._item(item)[0][place]
+        clips, dropped = self._item(item)
+        if place >= len(clips):
+            why = f" ({dropped[0].reason})" if dropped else ""
+            raise InputError(f"'{self.files[item].path}' changed after it was read{why}; open it again")
+        return clips[place]
 
     def _item(self, item: int) -> tuple[list[Clip], list[Dropped]]:
         if item in self.kept:
