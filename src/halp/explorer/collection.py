@@ -142,6 +142,11 @@ class Collection:
 
     # -- frames
 
+    def hold_files(self) -> None:
+        """List the files now, so that others in the same folder change nothing until the next start."""
+        if isinstance(self.source.content, RecordingFiles):
+            self.source.content.files[:0]
+
     @cached_property
     def _steps(self) -> tuple[str, ...]:
         """Steps for showing raw recordings: the encoder's, if the joints allow it; keeps frames and gaps."""

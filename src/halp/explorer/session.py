@@ -19,6 +19,7 @@ from halp.core.errors import InputError
 from halp.core.packages import find_package
 from halp.core.progress import Bar, console, watchers
 from halp.data.reading import Reading
+from halp.explorer.folder import WatchedFolder
 from halp.explorer.groups import GroupBook
 from halp.explorer.imports import import_sklearn, uncollected
 from halp.explorer.label_column import LabelColumn, label_rows
@@ -76,6 +77,7 @@ class Session:
         self.revision = 0
         self.model: FewLabelModel | None = None
         self.labels = LabelBook(settings.label_file)
+        self.folder = WatchedFolder(settings.source, settings.label_file)
         self.groups = GroupBook(self.labels)
         self._collection: Collection | None = None
         self._changed = threading.Condition()
@@ -212,6 +214,7 @@ class Session:
         self._ready("pca", "laying out the map")
         self.collection.lay_out("tsne")
         self._ready("tsne", "finding groups")
+        self.collection.hold_files()
         self.groups.open(self.collection)
         self._ready("groups")
         import_sklearn()  # labels and searches will need it; nothing that is kept already does
@@ -222,11 +225,11 @@ class Session:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about the collection and its labels, as sentences."""
-        own = [one for one in (self.labels.trouble, self.collection.note) if one]
+        """Warnings about the collection and its labels, as sentences; what was left out first."""
+        own = [self.labels.trouble, self.folder.news]
         for part in (self.collection.source, self.collection.table):
             own += getattr(part, "warnings", ())
-        return list(dict.fromkeys([*own, *self._heard]))
+        return list(dict.fromkeys(one for one in [*own, *self._heard, self.collection.note] if one))
 
     def set(self, **settings: Any) -> None:
         """Keep settings of the page: naming of recordings (`pattern`), research mode (`researcher`)."""
@@ -320,6 +323,7 @@ class Session:
             "revision": self.revision,
             "progress": asdict(self.progress),
             "labels": self.labels.revision,
+            "folder": self.folder.look(),
             "groups": 0 if self.groups.now is None else self.groups.now.revision,
             "model": None if self.model is None else [self.model.revision, self.model.assessment is not None],
         }

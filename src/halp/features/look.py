@@ -36,8 +36,10 @@ Listing = Callable[[], tuple[Pipeline, list[Item]]]
 class ListedWhenRead(Sequence[Item]):
     """Items of a source, listed on first access."""
 
-    def __init__(self, count: int, listing: Listing) -> None:
-        self._count, self._listing = count, listing
+    def __init__(
+        self, count: int, listing: Listing, same: Callable[[Sequence[Item]], bool] = lambda items: True
+    ) -> None:
+        self._count, self._listing, self._same = count, listing, same
         self._items: list[Item] | None = None
 
     def __len__(self) -> int:
@@ -50,13 +52,19 @@ class ListedWhenRead(Sequence[Item]):
     def __getitem__(self, place: int | slice) -> Item | Sequence[Item]:
         if self._items is None:
             items = self._listing()[1]
-            if len(items) != self._count:
+            if len(items) != self._count or not self._same(items):
                 raise InputError("the folder changed while it was read; run the command again")
             self._items = items
         return self._items[place]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (self[:],)
+
+
+def _places(root: Path, items: Sequence[Item]) -> str:
+    """A fingerprint of which files the items are, in order."""
+    names = "\n".join(f"{os.path.relpath(item.path, root)} {item.key}" for item in items)
+    return hashlib.sha256(names.encode(errors="surrogateescape")).hexdigest()
 
 
 def open_files(path: Path, reading: Reading, table: Path | None, listing: Listing) -> RecordingFiles:
@@ -80,7 +88,8 @@ def _as_known(
     reader = with_options(get_reader(known["reader"]), options)
     steps, cutting = tuple(known["steps"]), WindowSettings(fps=reading.fps)
     pipeline = Pipeline(reader, info, info.topology, steps, cutting, None, path, known["by_folder"])
-    items = ListedWhenRead(len(known["keys"]), listing)
+    places = known["places"]
+    items = ListedWhenRead(len(known["keys"]), listing, lambda items: _places(path, items) == places)
     files = RecordingFiles(path, pipeline, items, options, table)
     files.__dict__["unread"] = [path / name for name in known["unread"]]
     files.known_keys = known["keys"], known["sizes"]
@@ -125,6 +134,7 @@ class Look:
             "unread": [os.path.relpath(file, self.root) for file in files.unread],
             "keys": keys,
             "sizes": sizes,
+            "places": _places(self.root, files.files),
         }
         with suppress(OSError, ValueError):
             write_text(self.file, json.dumps(told))

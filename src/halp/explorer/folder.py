@@ -1,0 +1,35 @@
+"""Tells when files come into a folder that is open, or leave it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from os import listdir
+from pathlib import Path
+
+
+class WatchedFolder:
+    """A folder as it was when it was opened; subfolders are not looked into."""
+
+    def __init__(self, path: Path, labels: Path) -> None:
+        self.path, self.own, self.news = path, labels.stem, ""
+        self._time, self._names = self._look()
+
+    def look(self) -> str:
+        """What has changed since, as a sentence; empty if nothing has."""
+        with suppress(OSError):
+            if self.path.is_dir() and self.path.stat().st_mtime_ns != self._time:
+                self._time, names = self._look()
+                counts = {"new": len(names - self._names), "removed": len(self._names - names)}
+                told = " and ".join(f"{count} {word}" for word, count in counts.items() if count)
+                self.news = told and (
+                    f"files in '{self.path.name}' since the start: {told}; start `halp explore` again to see"
+                    " the folder as it is"
+                )
+        return self.news
+
+    def _look(self) -> tuple[int, set[str]]:
+        with suppress(OSError):
+            if self.path.is_dir():
+                time = self.path.stat().st_mtime_ns
+                return time, {name for name in listdir(self.path) if not name.startswith((".", self.own))}
+        return 0, set()
