@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -187,9 +188,9 @@ class Source(RowColumns):
         """What a user should know about the recordings: left out, not read, or repaired."""
         told, files = list(dict.fromkeys(self.known.notes)), self.content
         if self.left_out:
-            names, first = [drop.name for drop in self.left_out], self.left_out[0]
+            names = [drop.name for drop in self.left_out]
             was = "recording was" if len(names) == 1 else "recordings were"
-            told.insert(0, f"{len(names)} {was} left out: {_named(names)}; '{first.name}': {first.reason}")
+            told.insert(0, f"{len(names)} {was} left out: {_named(names)}; {_reasons(self.left_out)}")
         if isinstance(files, RecordingFiles) and files.unread:
             names = [file.name for file in files.unread]
             kind = f"{'is not' if len(names) == 1 else 'are not'} of format '{files.pipeline.reader.name}'"
@@ -366,6 +367,14 @@ def _named(names: Sequence[str], most: int = 10) -> str:
     return (
         shown if len(names) <= most else f"{shown} and {len(names) - most} more (--left-out FILE lists all)"
     )
+
+
+def _reasons(drops: Sequence[Dropped], most: int = 3) -> str:
+    """The first recording of every kind of reason, which differ in more than names and numbers."""
+    kinds: dict[str, Dropped] = {}
+    for drop in drops:
+        kinds.setdefault(re.sub(r"'[^']*'|\d+", "", drop.reason), drop)
+    return "; ".join(f"'{one.name}': {one.reason}" for one in list(kinds.values())[:most])
 
 
 def _piece(clip: Clip, row: Any, window: bool) -> Clip:
