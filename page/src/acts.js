@@ -37,6 +37,7 @@ async function run() {
         answer = await api.ask(one.name, { ...one.given, ...one.late?.() });
       } catch (error) {
         if (error.gone) {
+          one.waits = true;
           problem.value = error.message;
           await pause(1000);
           continue;
@@ -45,6 +46,7 @@ async function run() {
       }
     }
     batch(() => {
+      if (one.waits) problem.value = "";
       acts.value = acts.value.slice(1);
       if (answer) settle(one, answer);
       else refuse(one, reason);
@@ -57,6 +59,7 @@ async function run() {
 function settle(one, answer) {
   one.revision = answer.act ?? null;
   one.failed = answer.act === null && one.kind === "label"; // nothing was changed, so that there is nothing to undo
+  if (one.fresh) one.fresh.id = answer.class?.id; // those behind mean this class, whatever it is called by then
   if (one.rows && answer.changed && !answer.left) answered.value = [...answered.value, { ...one, place: answer.class?.place ?? one.place, revision: answer.labels }];
   takeLabels(answer);
   takeGroups(answer.group);
@@ -109,7 +112,7 @@ export function takeColumn(answer) {
 // -- what is shown: the server's word, and on top of it what is on its way ----------------------------------------------
 export const classes = computed(() => {
   const known = facts.value?.classes ?? [];
-  const fresh = acts.value.map((one) => one.fresh).filter((one, i, all) => one && !known.some(({ name }) => name === one.name) && all.findIndex((other) => other?.name === one.name) === i);
+  const fresh = acts.value.map((one) => one.fresh).filter((one, i, all) => one && !known.some(({ id, name }) => id === one.id || name === one.name) && all.findIndex((other) => other?.name === one.name) === i);
   return [...known, ...fresh].sort((a, b) => a.place - b.place);
 });
 
@@ -144,8 +147,8 @@ function classNamed(name) {
 // Give what is meant ({ rows, spans, group, text }) a class, a name that was typed, or nothing ("").
 export function label(what, { text, rows, row, ...rest }) {
   const own = typeof what === "string" ? (what ? classNamed(what) : null) : what;
-  const given = own ? (own.id ? { class: own.id } : { label: own.name }) : { label: "" };
-  return act("label", { ...rest, ...(rows && { rows }), ...given }, { text: `${text}: ${own ? own.name : "take the label off"}`, rows, place: own ? own.place : -1, row: row ?? (rows?.length === 1 ? rows[0] : -1), fresh: own && !own.id ? own : null });
+  const late = () => (own?.id ? { class: own.id } : { label: own?.name ?? "" });
+  return act("label", { ...rest, ...(rows && { rows }) }, { late, text: `${text}: ${own ? own.name : "take the label off"}`, rows, place: own ? own.place : -1, row: row ?? (rows?.length === 1 ? rows[0] : -1), fresh: own && !own.id ? own : null });
 }
 
 // The latest act that stands when those on their way are done; it may be one of them.

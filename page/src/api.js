@@ -12,6 +12,13 @@ export function unpack(buffer) {
   return { ...facts, arrays };
 }
 
+// Statuses after which the same request may be taken later.
+const WAIT = {
+  403: "The explorer was started again: open the address that it printed last.",
+  408: "The explorer is slow to answer; it is asked again.",
+  503: "Another program is using the file of the labels. They are kept as soon as it lets go of the file.",
+};
+
 class Server {
   constructor() {
     this.token = new URLSearchParams(location.search).get("token") ?? "";
@@ -23,7 +30,10 @@ class Server {
     } catch {
       throw Object.assign(new Error("The explorer is not running any more. Start it again with halp explore."), { gone: true });
     }
-    if (!answer.ok) throw Object.assign(new Error((await answer.json().catch(() => ({}))).error ?? `error ${answer.status}`), { status: answer.status });
+    if (!answer.ok) {
+      const { error = `The explorer failed (error ${answer.status}); its terminal says why.` } = await answer.json().catch(() => ({}));
+      throw Object.assign(new Error(WAIT[answer.status] ?? error), { status: answer.status, gone: answer.status in WAIT });
+    }
     return answer;
   }
   // The address of a film, for an element that plays it by parts.

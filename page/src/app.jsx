@@ -172,10 +172,13 @@ function positiveMarks() {
   return { lines, spots };
 }
 
+// Names of recordings without what all of them begin with.
+const shownNames = (title, categories) => (title === "recording" ? categories.map(s.shortName) : categories);
+
 function names() {
-  const { categories, values } = s.column.value ?? {};
+  const { categories, values, title } = s.column.value ?? {};
   if (!categories || !values || categories.length > 30 || s.colourBy.value === "subject" || s.colourBy.value === "camera") return [];
-  return categoryNames(categories, values, s.places.value, s.passes);
+  return categoryNames(shownNames(title, categories), values, s.places.value, s.passes);
 }
 
 function Legend() {
@@ -190,7 +193,7 @@ function Legend() {
   return (
     <details class="legend" open={innerWidth > 720}>
       <summary>{s.titleOf(title)}</summary>
-      <Categories categories={categories} values={values} hidden={s.hidden} />
+      <Categories categories={shownNames(title, categories)} values={values} hidden={s.hidden} />
       <Filtered />
       {!isStatic && !["label", "group", "prediction"].includes(title) && named > 1 && named <= MARKS && <button type="button" class="link" onClick={() => labelBy(categories, values, title)}>use as labels</button>}
     </details>
@@ -292,9 +295,11 @@ const FIGURES = {
     const events = await s.attempt(() => api.get("events"));
     const rows = new Map();
     for (const one of events ?? []) rows.set(one.recording, [...(rows.get(one.recording) ?? []), one]);
-    return rows.size ? barsFigure([...rows].slice(0, 60), s.facts.value.unit, (label) => s.labelNames.value.indexOf(label)) : s.say("There are no labels yet.");
+    return rows.size ? barsFigure([...rows].slice(0, 60).map(([name, bars]) => [s.shortName(name), bars]), s.facts.value.unit, (label) => s.labelNames.value.indexOf(label)) : s.say("There are no labels yet.");
   },
 };
+
+const FIGURE_NAMES = { map: "the map", timeline: "this timeline", ethogram: "all labels" };
 
 function Figures() {
   const write = async (name, kind) => {
@@ -312,7 +317,7 @@ function Figures() {
     <details class="figures">
       <summary class="icon-button" title="save a figure, or a link to this view" aria-label="save a figure, or a link to this view"><Icon name="save" /></summary>
       <div>
-        {Object.keys(FIGURES).filter((name) => (name === "map" || !isStatic) && (name !== "timeline" || s.line.value)).map((name) => <p key={name}>{name} <button type="button" onClick={() => write(name, "svg")}>SVG</button> <button type="button" onClick={() => write(name, "png")}>PNG</button></p>)}
+        {Object.keys(FIGURES).filter((name) => (name === "map" || !isStatic) && (name !== "timeline" || s.line.value)).map((name) => <p key={name}>{FIGURE_NAMES[name]} <button type="button" onClick={() => write(name, "svg")}>SVG</button> <button type="button" onClick={() => write(name, "png")}>PNG</button></p>)}
         {!isStatic && <button type="button" onClick={copy}>Link to this view</button>}
       </div>
     </details>
@@ -404,7 +409,7 @@ function onKey(event) {
     r: () => turn("redo"),
     Backspace: () => s.giveLabel(""),
     l: () => (s.tool.value = s.tool.value === "lasso" ? "pan" : "lasso"),
-    f: () => (s.focus.value >= 0 ? s.searchLike([s.focus.value]) : s.say("Choose a movement first.")),
+    f: () => (s.span.value ? s.searchSpan() : s.focus.value >= 0 ? s.searchLike([s.focus.value]) : s.say("Choose a movement first.")),
     i: () => s.cut("start"),
     o: () => s.cut("stop"),
     t: () => (s.trail.value = !s.trail.value),
@@ -436,6 +441,7 @@ function Help() {
       <p class="soft">Every point of the map is a movement; movements that are alike lie near each other. Nothing leaves this machine.</p>
       {!isStatic && <h2>Settings</h2>}
       {!isStatic && <p><label class="check"><input type="checkbox" checked={s.facts.value.researcher} onChange={(event) => s.keep({ researcher: event.currentTarget.checked })} /> for researchers: show the panel Method, UMAP and the names of algorithms</label></p>}
+      {!isStatic && <p class="soft">Where the names of recordings say what is in them, give their parts names: <code>{s.facts.value.example}</code> may be <code>{"{set}_{action}_{style}_{n}"}</code>. Each part can then colour the map, filter it and become labels.</p>}
       {!isStatic && <form class="acts" onSubmit={(event) => { event.preventDefault(); s.keep({ pattern: event.currentTarget.elements.pattern.value }); }}><label class="check">Names of recordings are <input name="pattern" key={s.facts.value.pattern} defaultValue={s.facts.value.pattern} placeholder="{set}_{action}_{style}_{n}" maxLength={200} /></label><button type="submit">Use as columns</button></form>}
     </Dialog>
   );
@@ -532,7 +538,7 @@ function App() {
       <Wide />
       <div class="notice" role="status" aria-live="polite">{s.notice.value}</div>
       <Refused />
-      {s.problem.value && <div class="gone" role="alert">{s.problem.value}{acts.value.length > 0 && ` Not kept yet: ${acts.value.map((one) => one.text).join("; ")}.`}</div>}
+      {s.problem.value && <div class="gone" role="alert">{s.problem.value}{acts.value.length > 0 && ` Not kept yet: ${acts.value.slice(0, 5).map((one) => one.text).join("; ")}${acts.value.length > 5 ? ` and ${acts.value.length - 5} more` : ""}.`}</div>}
     </>
   );
 }

@@ -1,4 +1,5 @@
 // Figures for a paper: the map, the timeline and an ethogram as SVG, on white; a PNG is made of the SVG. And a link to the view.
+import { tickStep } from "./timeline.js";
 import { MARKS, SHAPES, css, lightColourOf, ramp, shapeOf } from "./colours.js";
 
 const escaped = (text) => String(text).replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`);
@@ -42,7 +43,8 @@ export function barsFigure(rows, unit, placeOf) {
     text(left - 8, 30 + i * step + 12, name.length > 26 ? `…${name.slice(-25)}` : name, 'text-anchor="end"'),
     ...bars.map((one) => `<rect x="${x(one.start).toFixed(1)}" y="${30 + i * step}" width="${Math.max(0.8, x(one.stop) - x(one.start)).toFixed(1)}" height="${step - 8}" fill="${lightColourOf(placeOf(one.label, name))}"><title>${escaped(one.label)}</title></rect>`),
   ]);
-  for (let i = 0; i <= 5; i++) parts.push(text(left + (width * i) / 5, bottom + 16, `${(low + ((high - low) * i) / 5).toFixed(unit === "s" ? 1 : 0)} ${unit}`, 'text-anchor="middle" fill="#566372"'));
+  const every = tickStep((high - low) / 6);
+  for (let time = Math.ceil(low / every) * every; time <= high + 1e-9; time += every) parts.push(text(x(time), bottom + 16, `${Number(time.toFixed(2))} ${unit}`, 'text-anchor="middle" fill="#566372"'));
   const seen = new Map(rows.flatMap(([name, bars]) => bars.map((one) => [one.label, placeOf(one.label, name)])));
   parts.push(...legend([...seen].map(([name, place]) => [place, name]), left + width + 24, 40));
   return sheet(left + width + 200, Math.max(bottom + 30, 60 + seen.size * 18), parts);

@@ -5,13 +5,12 @@ import { effect, signal } from "@preact/signals";
 import { categoryColours, categoryShapes } from "./colours.js";
 import { ScatterMap, categoryNames } from "./map.js";
 import { Clock, follow, view } from "./playing.js";
-import { Categories, Controls, Dot, Film, IconButton, Stage } from "./stage.jsx";
+import { Categories, Controls, Dot, broken, Film, IconButton, Stage } from "./stage.jsx";
 import { Timeline } from "./timeline.js";
 
 follow.value = false; // all of the way that a person goes is in the picture
 window.halpView = view;
 
-const broken = (title) => title.split(/(?<=[_\-/.,@ ])/).flatMap((part, i) => (i ? [<wbr key={i} />, part] : [part]));
 const moods = { true: "good", false: "bad" };
 
 function unpack(clip, body) {

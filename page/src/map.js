@@ -480,15 +480,22 @@ export class ScatterMap {
   }
 }
 
+// The middle of the fullest part of a cloud, as a name in the middle of all of it may stand where none of its points is.
+function densest(points) {
+  const cells = new Map();
+  for (const [x, y] of points) {
+    const key = `${Math.round(x * 5)} ${Math.round(y * 5)}`;
+    const [count, left, top] = cells.get(key) ?? [0, 0, 0];
+    cells.set(key, [count + 1, left + x, top + y]);
+  }
+  const [count, x, y] = [...cells.values()].reduce((a, b) => (b[0] > a[0] ? b : a));
+  return [x / count, y / count];
+}
+
 // The name of every category where most of it lies, the largest first.
 export function categoryNames(categories, values, places, passes) {
-  const found = categories.map(() => [[], []]);
+  const found = categories.map(() => []);
   const stride = Math.max(1, Math.floor(values.length / 20000));
-  for (let row = 0; row < values.length; row += stride) {
-    if (values[row] < 0 || !passes(row)) continue;
-    found[values[row]][0].push(places[2 * row]);
-    found[values[row]][1].push(places[2 * row + 1]);
-  }
-  const median = (list) => list.sort((a, b) => a - b)[Math.floor(list.length / 2)];
-  return found.map(([xs, ys], i) => [xs.length, median(xs), median(ys), categories[i]]).filter(([count]) => count > 0).sort((a, b) => b[0] - a[0]).map(([, x, y, text]) => [x, y, text.length > 28 ? text.slice(0, 27) + "…" : text]);
+  for (let row = 0; row < values.length; row += stride) if (values[row] >= 0 && passes(row)) found[values[row]].push([places[2 * row], places[2 * row + 1]]);
+  return found.map((points, i) => [points.length, categories[i], points]).filter(([count]) => count > 0).sort((a, b) => b[0] - a[0]).map(([, text, points]) => [...densest(points), text.length > 28 ? text.slice(0, 27) + "…" : text]);
 }

@@ -149,7 +149,7 @@ function Chosen() {
   return (
     <section class="chosen" aria-label="chosen movements">
       <h2>{s.chosenTitle.value || `${rows.length} chosen`}<button type="button" class="link" onClick={() => s.choose([])}>clear (Esc)</button></h2>
-      {!isStatic && (s.only.value < 0
+      {!isStatic && (s.span.value ? <p class="soft small">A label goes to the span that is drawn on the timeline. <button type="button" class="link" onClick={() => (s.span.value = null)}>to {rows.length === 1 ? "this one" : `these ${rows.length}`}</button></p> : s.only.value < 0
         ? <p class="soft small">A label goes to {rows.length === 1 ? "this one" : `all ${rows.length} of these`}: take out what does not belong. Or click one: labels then go to one after the other.</p>
         : <p class="soft small">A label goes to the marked one; then the next is marked. <button type="button" class="link" onClick={() => (s.only.value = -1)}>to all {rows.length} together</button></p>)}
       <LabelBar />
@@ -189,9 +189,9 @@ export function Similar() {
           </div>
           {!answer.hits.length && <p class="soft">Nothing else is on the side of your examples. Take a “no” away.</p>}
           <div class="acts"><button type="button" onClick={() => s.choose(answer.hits.map((hit) => hit.row), "search results")}>Choose all {answer.hits.length} to label them</button></div>
-          <h2>How alike is alike?</h2>
-          <p class="soft">A movement from further down the ranking: the top 1 %, 5 %, 10 %, a quarter, and the middle of the collection.</p>
-          <div class="grid small">{answer.quantiles.map((one) => <Mini key={one.quantile} row={one.row} title={`top ${Math.round((1 - one.quantile) * 100)} %`} note={one.similarity.toFixed(2)} onPick={(row) => s.look(row, true)} />)}</div>
+          {s.facts.value.rows > 40 && <><h2>How alike is alike?</h2>
+          <p class="soft">Movements from further down this list, to compare: {answer.quantiles.map((one) => `${Math.round((1 - one.quantile) * 100)} %`).join(", ")} of all movements are at least as similar.</p>
+          <div class="grid small">{answer.quantiles.map((one) => <Mini key={one.quantile} row={one.row} title={`top ${Math.round((1 - one.quantile) * 100)} %`} note={one.similarity.toFixed(2)} onPick={(row) => s.look(row, true)} />)}</div></>}
         </>
       )}
     </>
@@ -216,7 +216,7 @@ function Model() {
   const scores = few.assessment;
   return (
     <section class="card" aria-label="recognition">
-      <h2>Recognition <span class="soft">learned from {Object.values(few.counts).reduce((a, b) => a + b, 0)} labelled</span></h2>
+      <h2>Recognition <span class="soft">learned from {rowsText(Object.values(few.counts).reduce((a, b) => a + b, 0))}</span></h2>
       {!scores ? <p class="soft" role="status">testing itself on your labels …</p> : !scores.encoder ? <p class="soft">Label two {scores.grouped_by === "person" ? "people" : "recordings"} of every class to learn how good it is.</p> : (
         <>
           <Accuracy name="halp" score={scores.encoder} best />
@@ -279,9 +279,13 @@ export function Label() {
         <button type="button" class="link" disabled={!redo?.length} title={redo?.[0]?.[1]} onClick={() => turn("redo")}>redo <kbd>r</kbd></button>
       </h2>
       {classes.length > 0 && <ul class="classes">{classes.map((one) => <ClassRow key={one.id ?? one.name} one={one} />)}</ul>}
+      {classes.length > 0 && s.facts.value.window && <p class="soft small">Windows overlap: a label counts for every window that it covers at least half.</p>}
       <p class="soft">{given ? <>The next label goes to <b>{given.text}</b>.</> : "Choose a movement, then type a label or press its number."}</p>
       <LabelBar />
-      {given && labelled && <div class="acts"><button type="button" onClick={() => s.giveLabel("")}>Take the label off</button></div>}
+      <div class="acts">
+        <button type="button" onClick={s.goNext}>Next movement <kbd>n</kbd></button>
+        {given && labelled && <button type="button" onClick={() => s.giveLabel("")}>Take the label off</button>}
+      </div>
       <Model />
       <h2>Label next <span class="soft">{few ? "where a label helps most" : "one of each group"}</span></h2>
       {open.length ? <div class="grid">{open.slice(0, 9).map((one) => <Mini key={one.row} row={one.row} note={one.uncertainty !== undefined ? `unsure ${percent(one.uncertainty)}` : undefined} onPick={(row) => { s.choose([]); s.look(row, true); }} />)}</div> : <p class="soft">Everything that was proposed is labelled or skipped.</p>}
@@ -306,7 +310,7 @@ function Counts({ now }) {
   const [found, setFound] = useState(null);
   useEffect(() => { api.get("counts").then(setFound, () => setFound({ counts: [] })); }, []);
   if (!found) return <p class="soft small" role="status">trying 2 to 12 groups …</p>;
-  if (!found.counts.length) return null;
+  if (found.counts.length < 4) return null; // of a few recordings every group is as good as another
   const most = Math.max(...found.counts.map(([, value]) => value), 1e-6);
   return (
     <figure class="counts">
@@ -317,7 +321,7 @@ function Counts({ now }) {
           </button>
         ))}
       </div>
-      <figcaption class="soft small">The taller the bar, the clearer these groups differ. Suggested: {found.suggested}. More groups show finer differences.</figcaption>
+      <figcaption class="soft small">The taller the bar, the clearer these groups differ. Suggested: {found.suggested}{found.suggested > 2 && ", the largest number that is nearly as clear as the best above two"}.</figcaption>
     </figure>
   );
 }
@@ -420,7 +424,7 @@ export function Compare() {
     const near = s.chosen.value.filter((row) => row !== s.focus.value).slice(0, 12);
     return (
       <>
-        <h2>Compare {clip.name} with …</h2>
+        <h2>Compare {s.target()?.rows?.length === 1 ? s.target().text : clip.name} with …</h2>
         <p class="soft">Hold Alt and click another point, or choose one here.</p>
         {near.length > 0 ? <div class="grid">{near.map((row) => <Mini key={row} row={row} onPick={s.compareWith} />)}</div> : <Nearest row={s.focus.value} />}
       </>

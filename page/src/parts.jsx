@@ -1,6 +1,6 @@
 // Small parts: rows of the collection as moving pictures, names of classes as buttons.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Dot, Stage } from "./stage.jsx";
+import { Dot, Stage, broken } from "./stage.jsx";
 import * as s from "./state.js";
 
 export const clockText = (value) => (s.facts.value?.unit === "s" ? `${value.toFixed(value < 100 ? 2 : 1)} s` : `frame ${Math.round(value)}`);
@@ -39,7 +39,7 @@ export function Mini({ row, title, note, children, onPick, onReach, mood = "" })
       <button type="button" class="mini-stage" aria-label={`look at ${name}`} onClick={() => (onPick ?? s.look)(row)} onFocus={(event) => event.currentTarget.matches(":focus-visible") && onReach?.(row)}>
         {clip ? <Stage clip={clip} frame={inStep} label={name} turn={false} /> : <span class="skeleton" />}
       </button>
-      <figcaption><span class="mini-name" title={name}>{own >= 0 && <Dot place={own} />}{title ?? s.shortName(name)}</span><span class="soft">{[clip && s.facts.value.long && spanText(clip), note].filter(Boolean).join(" · ")}</span></figcaption>
+      <figcaption><span class="mini-name" title={name}>{own >= 0 && <Dot place={own} />}{broken(title ?? s.shortName(name))}</span><span class="soft">{[clip && s.facts.value.long && spanText(clip), note].filter(Boolean).join(" · ")}</span></figcaption>
       {children && <div class="mini-acts">{children}</div>}
     </figure>
   );

@@ -4,6 +4,9 @@ import { MARKS, SHAPES, colourOf, shapeOf } from "./colours.js";
 import { SPEEDS, follow, stages, trail, view } from "./playing.js";
 import { paint, readColours } from "./skeleton.js";
 
+// A name that breaks where its parts end.
+export const broken = (title) => title.split(/(?<=[_\-/.,@ ])/).flatMap((part, i) => (i ? [<wbr key={i} />, part] : [part]));
+
 const ICONS = {
   play: "M4 2.5l9 5.5-9 5.5z", pause: "M3.5 2.5h3v11h-3zM9.5 2.5h3v11h-3z", back: "M11 2.5L4.5 8 11 13.5zM3 2.5h1.6v11H3z", next: "M5 2.5L11.5 8 5 13.5zM11.4 2.5H13v11h-1.6z",
   yes: "M2.5 8.5l3.5 3.5 7.5-8", no: "M3.5 3.5l9 9M12.5 3.5l-9 9", pan: "M8 1.5v13M1.5 8h13M8 1.5L6 3.5M8 1.5l2 2M8 14.5l-2-2M8 14.5l2-2M1.5 8l2-2M1.5 8l2 2M14.5 8l-2-2M14.5 8l-2 2",

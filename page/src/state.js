@@ -184,6 +184,7 @@ export async function look(row, stay = false) {
 // others: what the chosen ones are a part of, to go on with; group: the one that they are members of.
 export function choose(rows, title = "", others = [], group = -1) {
   batch(() => {
+    if (rows.length) span.value = null; // what was chosen last is meant
     chosen.value = rows;
     only.value = -1;
     chosenTitle.value = title;
@@ -513,7 +514,7 @@ export async function start() {
     takeState(state);
     document.title = `${state.source} – halp explore`;
     if (!state.rows) return;
-    const first = state.columns.find((name) => name === "class") ?? (state.group ? "group" : state.columns.find((name) => name !== "group")); // groups come later
+    const first = state.columns.find((name) => name === "class") ?? (state.group ? "group" : state.colour); // groups come later
     await Promise.all([layOut(state.maps.includes("tsne") ? "tsne" : "pca"), paintBy(state.classes.length && first !== "class" ? "label" : first)]);
     await readLabels();
     if (location.hash.length > 1) await openView();
@@ -529,6 +530,11 @@ export async function start() {
 function follows() {
   const marks = () => ({ labels: facts.value.labels, groups: facts.value.group?.revision ?? 0, model: JSON.stringify(facts.value.model) });
   let before = marks();
+  const force = computed(() => JSON.stringify(filter()));
+  effect(() => {
+    force.value;
+    untracked(() => found.value && searchAgain()); // what is found passes the filters, too
+  });
   effect(() => {
     const now = marks();
     const changed = Object.fromEntries(Object.keys(now).map((name) => [name, now[name] !== before[name]]).filter(([, is]) => is));
@@ -543,14 +549,17 @@ async function watch() {
     await pause(document.hidden ? 4000 : 700);
     try {
       const pulse = JSON.stringify(await api.get("pulse"));
-      if (problem.value) problem.value = known = "";
+      if (problem.value && !acts.value[0]?.waits) problem.value = known = "";
       if (pulse === known) continue;
       known = pulse;
       const before = facts.value;
       const state = await api.get("state");
       takeState(state);
       if (state.maps.includes("tsne") && !before.maps.includes("tsne") && method.value === "pca") await layOut("tsne");
-      if (!before.group && state.group && !state.columns.includes("class") && !asked.colour) await paintBy("group");
+      if (!before.group && state.group && !state.columns.includes("class") && !asked.colour) {
+        await paintBy("group");
+        say("Groups of similar movements were found; their colours are on the map.");
+      }
     } catch (error) {
       if (error.gone) problem.value = error.message;
       await pause(1000);

@@ -9,6 +9,12 @@ const TITLES = { human: "labels", model: "model", group: "groups" };
 const EDGE = 6;
 const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [1, 5]]; // of curves whose colour comes again
 
+// The next round number, for the marks of an axis.
+export function tickStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least || 1));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= least);
+}
+
 export class Timeline {
   constructor(canvas, act) {
     Object.assign(this, { canvas, act, facts: null, tiers: [], time: 0, range: [0, 1], span: null, drag: null });
@@ -129,9 +135,7 @@ export class Timeline {
 
   axis(pen, width, soft, hair) {
     const length = this.range[1] - this.range[0];
-    const rough = length / Math.max(2, (width - this.left) / 80);
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
+    const step = tickStep(length / Math.max(2, (width - this.left) / 80));
     pen.textAlign = "center";
     for (let time = Math.ceil(this.range[0] / step) * step; time <= this.range[1] + 1e-9; time += step) {
       const x = this.x(time);

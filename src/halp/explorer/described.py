@@ -45,6 +45,8 @@ def describe_state(session: Session) -> dict[str, Any]:
         "stride": stride,
         "body": describe_body(collection.source.topology),
         "columns": columns,
+        "colour": _first_colour(session),
+        "example": collection.recordings[0],
         "maps": [method for method in ("pca", "tsne", "umap") if method in collection.maps],
         "label_file": session.labels.path.name,
         "skipped": session.skipped,
@@ -58,6 +60,17 @@ def describe_state(session: Session) -> dict[str, Any]:
         "group": describe_groups(session),
         "few": describe_model(session),
     }
+
+
+def _first_colour(session: Session) -> str | None:
+    """The first column that says more than the name of a recording; the map names up to 30 categories."""
+    columns = session.collection.columns
+    telling = [
+        name
+        for name, one in columns.items()
+        if name != "recording" and one.categories is not None and 2 <= len(one.categories) <= 30
+    ]
+    return next(iter([*telling, *columns]), None)
 
 
 def _fit_command(session: Session) -> str:

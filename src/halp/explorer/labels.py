@@ -316,7 +316,7 @@ class LabelBook:
                 for values in (before, after):
                     if table == "event" and values and any(overlap(values, span) for span in spans):
                         raise InputError(
-                            f"'{values[_RECORDING]}' was changed in another tab meanwhile ({act.title}); look"
+                            f"'{values[_RECORDING]}' was changed {act.where} meanwhile ({act.title}); look"
                             " again"
                         )
 
@@ -343,7 +343,7 @@ class LabelBook:
             self._table.write(self.now.events)
             return
         title = f"imported from {self.path.name}: {added} labels added, {removed} removed"
-        act = self.ledger.write(TOPIC, title, changes)
+        act = self.ledger.write(TOPIC, title, changes, kind="import")
         self._publish()
         self.news = act.revision, title
         self._table.write(self.now.events)

@@ -62,6 +62,11 @@ class Act:
     client: str | None = None
 
     @property
+    def where(self) -> str:
+        """Who else did it."""
+        return "in the table" if self.kind == "import" else "in another tab"
+
+    @property
     def changes(self) -> list[Change]:
         return [
             (table, row, before and tuple(before), after and tuple(after))
@@ -84,6 +89,10 @@ class Stacks:
         else:
             self.done.append(act)
             self.undone.clear()
+
+
+class Locked(InputError):
+    """Another program has the database now; the same act may succeed later."""
 
 
 class Ledger:
@@ -172,7 +181,7 @@ class Ledger:
             return None
         act = waiting[-1]
         if meant is not None and meant != act.revision:
-            raise InputError(f"something was changed in another tab ('{act.title}'); look, then {kind} again")
+            raise InputError(f"something was changed {act.where} ('{act.title}'); look, then {kind} again")
         changes = act.changes
         if kind == "undo":
             changes = [(table, row, after, before) for table, row, before, after in reversed(changes)]
@@ -223,6 +232,8 @@ class Ledger:
                     base.execute("ROLLBACK")
                 raise
         except (sqlite3.Error, OSError) as error:
+            if "locked" in str(error):
+                raise Locked(f"'{self.path}' is being used by another program; close it there") from error
             raise InputError(
                 f"nothing was changed: '{self.path}' cannot be written ({error}); "
                 "free disk space or choose another file with --labels"
@@ -242,7 +253,7 @@ class Ledger:
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
             fresh = not self.path.exists()
-            base = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)
+            base = sqlite3.connect(self.path, timeout=2, isolation_level=None, check_same_thread=False)
             try:
                 base.execute("PRAGMA journal_mode = WAL")
                 base.execute("PRAGMA synchronous = FULL")

@@ -22,6 +22,7 @@ from halp.core.errors import InputError
 from halp.core.progress import console
 from halp.explorer.api import ACTING, ASSETS, LOOKING, Api, answer, asset
 from halp.explorer.guard import Guard, PatientProtocol, TooLarge, TooSlow
+from halp.explorer.ledger import Locked
 from halp.explorer.session import Session, Settings
 
 
@@ -33,7 +34,7 @@ def _endpoint(api: Api, name: str) -> Callable[[Request], Any]:
                 given = json.loads(await request.body() or b"{}")
             result = await run_in_threadpool(answer, api, name, given)
         except InputError as error:
-            return JSONResponse({"error": str(error)}, 400)
+            return JSONResponse({"error": str(error)}, 503 if isinstance(error, Locked) else 400)
         except (ValueError, RecursionError):
             return JSONResponse({"error": "this is not JSON"}, 400)
         except TooLarge:
