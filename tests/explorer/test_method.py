@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,6 +16,7 @@ import torch
 from explorer.conftest import Explorer
 from explorer.test_page import WHERE, counted, look_at, serious, visit
 
+from halp.core.errors import InputError
 from halp.data.store import Store
 from halp.evaluation.analysis.prototypes import key_space
 from halp.explorer.answers import understand
@@ -149,3 +151,20 @@ def test_a_static_folder_on_a_web_server_shows_the_runs_too(
         page.close()
         server.shutdown()
     assert problems == []
+
+
+def test_a_static_folder_without_room_is_one_sentence_and_leaves_nothing(
+    runs: dict[str, Run], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("halp.explorer.static_page._write_parts", full)
+    settings, target = (
+        Settings(store.path, str(runs["halp"].path), tmp_path / "labels.csv"),
+        tmp_path / "full",
+    )
+    with pytest.raises(InputError, match=r"shown' cannot be written .*No space left on device.*another path"):
+        write_static(settings, target / "shown")
+    assert not any(target.iterdir())

@@ -37,16 +37,25 @@ def write_static(settings: Settings, folder: Path) -> Path:
                 f"a page with all {len(collection)} movements would have {size >> 20} MB; "
                 "make a store of those that you want to show, with `halp prepare`"
             )
-        with building(folder) as partial:
-            (partial / "data").mkdir()
-            for name in ("app.js", "app.css", "LICENSES.txt"):
-                (partial / name).write_bytes(asset(name))
-            page = asset("index.html").replace(b'<html lang="en">', b'<html lang="en" data-static>')
-            (partial / "index.html").write_bytes(page)
-            _write_parts(session, partial / "data")
+        try:
+            _write_folder(session, folder)
+        except OSError as error:
+            raise InputError(
+                f"the page '{folder}' cannot be written ({error}); choose another path"
+            ) from error
     written = f"written: {folder / 'index.html'}; open it, or put the folder on a web server"
     console.print(written, highlight=False, markup=False, soft_wrap=True)
     return folder
+
+
+def _write_folder(session: Session, folder: Path) -> None:
+    with building(folder) as partial:
+        (partial / "data").mkdir()
+        for name in ("app.js", "app.css", "LICENSES.txt"):
+            (partial / name).write_bytes(asset(name))
+        page = asset("index.html").replace(b'<html lang="en">', b'<html lang="en" data-static>')
+        (partial / "index.html").write_bytes(page)
+        _write_parts(session, partial / "data")
 
 
 def _write_parts(session: Session, folder: Path) -> None:
