@@ -106,6 +106,7 @@ def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothin
 ) -> None:
     plan = make_schedule(list_tables()["linear-others"], SCALES["tiny"], [DataSet("mine", store)])
     untrained = [cell for cell in plan.cells if not cell.row.trained]
+    assert untrained
     assert all(cell.run is None for cell in untrained)
     runner = SweepRunner(tmp_path, progress=False)
     names = {}

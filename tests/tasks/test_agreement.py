@@ -32,6 +32,7 @@ MODEL = Events(
 def test_two_equal_accounts_agree_completely() -> None:
     result, notes = agreement(HUMAN, HUMAN)
     assert (result["kappa"], result["agreement"], notes) == (1.0, 1.0, [])
+    assert {row["label"] for row in result["labels"]} == {event.label for event in HUMAN}
     assert all(row["f1"] == 1.0 and row["start_error"] == 0.0 for row in result["labels"])
 
 

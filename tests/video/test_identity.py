@@ -44,6 +44,7 @@ def test_the_same_two_people_of_three_videos_have_two_names() -> None:
     people = [person(film, build, seed=n) for n, film in enumerate("abc") for build in (TALL, SMALL)]
     numbers, matches = same_people(people)
     assert numbers == [0, 1] * 3
+    assert len(matches) == 12  # each of six in both other videos
     assert all(0.4 <= match.sure <= 1 and match.distance < 1 for match in matches)
 
 
