@@ -96,3 +96,4 @@ def test_python_of_the_readme_finds_the_other_waves(tmp_path: Path, monkeypatch:
     exec(code, names)  # noqa: S102
     assert len(names["vectors"]) == 36
     assert [hit.recording.startswith("wave/") for hit in names["hits"]] == [True] * 5
+    assert len(repr(names["hits"])) < 1200  # what a reader prints: the hits, not network and vectors

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
 from halp.cli import doctor, main
+from halp.video import pose_model
 
 
 def test_missing_extra_is_named_with_the_line_that_installs_it(
@@ -48,3 +51,28 @@ def test_the_unrelated_package_of_the_same_import_name_is_reported(
     monkeypatch.setattr(doctor, "_version", lambda name: None if name == "halp" else version(name))
     main(["doctor", "--json"])
     assert json.loads(capsys.readouterr().out)["conflict"] is None
+
+
+def test_service_without_websockets_names_the_extra_before_it_prints_an_address(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "websockets", None)  # of the extra `serve`, not of `explore`
+    monkeypatch.delitem(sys.modules, "halp.serve.server", raising=False)
+    with pytest.raises(SystemExit) as stop:
+        main(["serve", "models/mine"])
+    shown = capsys.readouterr()
+    assert (stop.value.code, shown.out) == (2, "")
+    assert "needs websockets" in shown.err
+    assert "halp-motion[serve]" in shown.err
+
+
+def test_pose_model_without_its_extra_downloads_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path))
+    monkeypatch.setattr(pose_model, "find_spec", lambda name: None)
+    monkeypatch.setattr(pose_model, "_download", lambda folder: pytest.fail("downloaded"))
+    with pytest.raises(SystemExit) as stop:
+        main(["pose-model"])
+    assert stop.value.code == 2
+    assert "halp-motion[video]" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+import websockets  # noqa: F401  (uvicorn imports it after the address is printed)
 from uvicorn.supervisors import Multiprocess
 
 from halp.core.errors import InputError

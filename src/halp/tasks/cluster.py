@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -82,9 +82,9 @@ class Clustering:
         The group of every row, and a typical row of every group.
     """
 
-    table: FeatureTable
+    table: FeatureTable = field(repr=False)
     clusters: Clusters
-    encoder: PretrainedEncoder
+    encoder: PretrainedEncoder = field(repr=False)
     source: Source
 
     def __len__(self) -> int:

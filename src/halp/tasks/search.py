@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, overload
@@ -57,12 +57,12 @@ class SearchResults(Sequence[Event]):
     """
 
     hits: Sequence[Event]
-    rows: npt.NDArray[np.int64]
-    table: FeatureTable
-    source: Source
-    encoder: PretrainedEncoder
+    rows: npt.NDArray[np.int64] = field(repr=False)
+    table: FeatureTable = field(repr=False)
+    source: Source = field(repr=False)
+    encoder: PretrainedEncoder = field(repr=False)
     asked: str
-    read_query: Callable[[], list[Clip]]
+    read_query: Callable[[], list[Clip]] = field(repr=False)
     facts: IndexFacts | None = None
 
     @cached_property

