@@ -145,7 +145,7 @@ lock: $(TOOLS)/.ready
 	  --python-version 3.11 --python-platform linux --no-emit-package torch --quiet --output-file requirements.lock
 
 audit: $(TOOLS)/.ready
-	$(TOOLS)/bin/pip-audit -r requirements.lock --require-hashes --disable-pip
+	$(TOOLS)/bin/pip-audit -r requirements.lock --require-hashes --disable-pip --strict
 
 sbom: $(READY) $(TOOLS)/.ready
 	$(TOOLS)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-format JSON --output-file sbom.json
