@@ -202,7 +202,7 @@ export const spanText = (row) => (facts.value?.unit === "s" ? `${row.start.toFix
 
 function nameOf(row) {
   const clip = clips.get(row)?.clip;
-  return clip ? clip.name + (facts.value.window ? `, ${spanText(clip)}` : "") : "the movement that is coming";
+  return clip ? clip.name + (facts.value.window ? `, ${spanText(clip)}` : "") : "this movement";
 }
 
 // What a label would be given to: a drawn span, the chosen rows, or the one that is looked at.
