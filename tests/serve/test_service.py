@@ -7,6 +7,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -399,6 +400,47 @@ def test_a_killed_worker_is_replaced(folder: Path, clips: list[np.ndarray], stop
             time.sleep(0.1)
     finally:
         assert running.end() == 0
+
+
+@pytest.mark.slow
+def test_a_worker_started_later_has_the_model_of_the_others(
+    folder: Path, clips: list[np.ndarray], tmp_path: Path
+) -> None:
+    """Although that folder has changed."""
+    served = Path(shutil.copytree(folder / "mine", tmp_path / "mine"))
+    running = Running(str(served), "--workers", "2")
+    try:
+        wanted = running.predict(clips[0])
+        children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
+        if not children.exists():
+            pytest.skip("this system does not name children of a process")
+        shutil.rmtree(served)
+        for worker in map(int, children.read_text().split()):
+            if b"spawn_main" in _command(worker):
+                os.kill(worker, signal.SIGKILL)
+        deadline, answer = time.monotonic() + 300, None
+        while answer is None:
+            try:
+                answer = running.predict(clips[0])
+            except (OSError, http.client.HTTPException):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        assert answer == wanted
+    finally:
+        assert running.end() == 0
+
+
+def test_what_cannot_be_served_is_said_once_before_workers_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from halp.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", str(tmp_path), "--port", "0", "--workers", "2"])
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert "is not a model folder" in printed.err
+    assert printed.out == ""
 
 
 def _command(process: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -50,9 +51,11 @@ def app_of(settings: WorkerSettings) -> Any:
 def worker_app() -> Any:
     """The application of a worker process, from its environment."""
     stated = json.loads(os.environ[_SETTINGS])
-    return app_of(
-        WorkerSettings(**{**stated, "models": tuple(stated["models"]), "keys": tuple(stated["keys"])})
-    )
+    settings = WorkerSettings(**{**stated, "models": tuple(stated["models"]), "keys": tuple(stated["keys"])})
+    try:
+        return app_of(settings)
+    except InputError as error:
+        raise SystemExit(f"halp: {error}") from None
 
 
 def api_keys(file: Path | None) -> tuple[str, ...]:
@@ -112,7 +115,9 @@ def serve(
         several = workers > 1
         app = "halp.serve.server:worker_app" if several else app_of(settings)
         if several:
-            os.environ[_SETTINGS] = json.dumps({**asdict(settings), "shared": shared})
+            Service(settings.models, settings.index)  # what is wrong with them is said once, and here
+            copies = tuple(str(_copied(model, shared)) for model in settings.models)
+            os.environ[_SETTINGS] = json.dumps({**asdict(settings), "models": copies, "shared": shared})
         config = uvicorn.Config(
             app,
             factory=several,
@@ -144,8 +149,18 @@ def serve(
         uvicorn.Server(config).run(sockets=[listener])
 
 
+def _copied(model: str, folder: str) -> Path:
+    """A copy of a model, so that a worker started later has the model of the others."""
+    return Path(shutil.copytree(model, Path(folder) / "models" / Path(model).name))
+
+
 class Supervisor(Multiprocess):
     """Starts workers, and replaces those that died."""
+
+    def terminate_all(self) -> None:
+        for listener in self.sockets:
+            listener.close()  # whoever comes now is refused at once, not kept waiting until the end
+        super().terminate_all()
 
     def keep_subprocess_alive(self) -> None:
         for process in self.processes:
