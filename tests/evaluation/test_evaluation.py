@@ -193,6 +193,8 @@ def test_what_is_not_a_number_is_nobody_and_infinite_or_empty_input_is_refused(s
     assert not halp.embed(untrained(store), [np.full((4, 1, 25, 3), np.nan)]).any()
     with pytest.raises(InputError, match="not finite"):
         halp.embed(untrained(store), [np.full((4, 1, 25, 3), np.inf)])
+    with pytest.raises(InputError, match="beyond ±10,000,000"):
+        halp.embed(untrained(store), [np.full((4, 1, 25, 3), 1.1e7)])
     with pytest.raises(InputError, match="no recording"):
         halp.embed(untrained(store), [])
 

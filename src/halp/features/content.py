@@ -22,6 +22,7 @@ from halp.data.readers import Item, reader_options
 from halp.data.readers.archives import expansion_limit
 from halp.data.source_files import excluding_files, walk
 from halp.data.store import Store
+from halp.data.text_files import LARGEST_COORDINATE
 from halp.data.topology_file import find_topology
 from halp.data.windows import Spans, WindowSettings, cut_windows, spans
 from halp.skeleton import Topology
@@ -369,5 +370,9 @@ def array_clips(arrays: Any, topology: str | Topology | None, cutting: WindowSet
         frames = checked_array(array, layout, f"array {number}")
         unseen = np.isnan(frames).any(axis=-1, keepdims=True)
         frames = np.where(unseen, np.float32(0), frames) if unseen.any() else frames
+        if np.abs(frames).max(initial=0) > LARGEST_COORDINATE and np.isfinite(frames).all():
+            raise InputError(
+                f"array {number} has a coordinate beyond ±{LARGEST_COORDINATE:,.0f}; give NaN where joints are missing"
+            )
         clips.append(Clip(frames, f"clip-{number:06}", fps=cutting.fps or -1.0))
     return ArrayClips(clips, layout)
