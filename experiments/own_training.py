@@ -1,13 +1,14 @@
-"""`python -m experiments.own_training [--ntu RAW]`: `halp-base` frozen, and trained further on clips of the
-user.
+"""`python -m experiments.own_training [--ntu RAW]`: `halp-base` frozen, trained further on clips of the
+user, and an encoder from scratch.
 
 Training parts of the four Kinect sets of `experiments.training_pays`, the clips of `halp demo` (people kept
-apart) and, with RAW (a folder of NTU-60 files), 250 to 6,667 clips of NTU-10 x-sub. The recipe `own` starts
-from `halp-base`, by MoCo and by MoCo with HaLP, paired by seed. kNN (k = 1), one labelled clip per class
-(ridge on unit vectors, 20 draws for each seed), ridge with all labels (up to 1,500 clips); standardised on
-the training clips.
-Intervals are hierarchical over seeds, draws and test people. A stopped command resumes: what was measured is
-kept in `--out`. Writes `results/own_training.json`.
+apart) and, with RAW (a folder of NTU-60 files), NTU-10 x-sub; of three sets also fewer clips, drawn anew for
+each seed. The recipe `own` starts from `halp-base`, by MoCo and by MoCo with HaLP, paired by seed; `small` is
+HaLP from scratch. kNN (k = 1), one labelled clip per class (ridge on unit vectors, 20 draws for each seed),
+ridge with all labels (up to 1,500 clips), all with the clips that were trained on as the labelled ones;
+standardised on them.
+Intervals are hierarchical over seeds, draws and test people. All sets get a seed before any gets the next; a
+stopped command resumes: what was measured is kept in `--out`. Writes `results/own_training.json`.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ from halp.tasks.heads import unit
 from halp.training import load_recipe, pretrain
 
 Array = npt.NDArray[Any]
-SETS = {"utkinect": 10, "msr-action3d": 10, "utd-mhad": 10, "nw-ucla": 10, "demo": 5}  # seeds
-CURVE = {250: 3, 1000: 3, 4000: 1, 6667: 1}
+NTU = "ntu-10 xsub"
+SETS = {"utd-mhad": 10, "msr-action3d": 10, "utkinect": 10, "nw-ucla": 10, "demo": 10}  # seeds
+CURVE = {"nw-ucla": (50, 100, 250, 500), "demo": (100, 250, 500), NTU: (250, 1000)}
+FROZEN, SCRATCH, CURVE_SEEDS = "frozen", "from scratch", 3
 TERMS = {"MoCo": '["infonce"]', "HaLP": '["infonce", "halp"]'}
 MEASURES, DRAWS = ("knn", "1 label", "ridge"), 20
 RIDGE_MOST = 1500  # training clips above which ridge would cost minutes each time
-FROZEN = "frozen"
 
 
 def demo_store(path: Path) -> Store:
@@ -105,57 +107,70 @@ def encoded(encoder: Any, store: Store, rows: Array) -> Array:
     return found
 
 
-def measured(task: Task, store: Any, train: Array, test: Array, method: str, seed: int, out: Path) -> Any:
-    """Which test clips are right by measure, from its file where it was measured before."""
-    path, rows = out / f"{task.name}-{len(train)}-{method}-{seed}.npz", np.sort(np.r_[train, test])
+def trained(store: Any, train: Array, method: str, seed: int, folder: Path) -> Any:
+    """An encoder trained on some clips of a store."""
+    store.splits["own"] = Split("own", "name", tuple(np.asarray(store.names)[train].tolist()))
+    changes = ["split=own", f"seed={seed}", "saving.checkpoint_epochs=1000"]
+    shutil.rmtree(folder, ignore_errors=True)  # of a command that was stopped
+    if method == SCRATCH:
+        run = pretrain(load_recipe("small", changes), store, folder, progress=False)
+    else:
+        recipe = load_recipe("own", [*changes, f"terms={TERMS[method]}"])
+        run = pretrain(recipe, store, folder, init="halp-base", progress=False)
+    encoder = run.encoder()
+    shutil.rmtree(folder)
+    return encoder
 
-    def frozen() -> dict[str, Array]:
-        vectors = encoded(load_encoder("halp-base"), store, rows)
-        return {"vectors": vectors, **all_labels(vectors, task, train, test)}
+
+def measured(task: Task, store: Any, clips: int | None, method: str, seed: int, out: Path) -> Any:
+    """Which test clips are right by measure, from its file where it was measured before."""
+    train, test = task.parts[0]
+    train = np.sort(np.random.default_rng(seed).permutation(train)[:clips])
+    path = out / f"{task.name}-{len(train)}-{method}-{seed}.npz"
 
     def make() -> dict[str, Array]:
-        if method == FROZEN:  # seeds draw labels only
-            found = kept_arrays(out / f"{task.name}-{len(train)}-{FROZEN}.npz", frozen)
-            vectors = found.pop("vectors")
-            return {**found, "1 label": one_label(vectors, task, train, test, seed)}
-        store.splits["own"] = Split("own", "name", tuple(np.asarray(store.names)[train].tolist()))
-        recipe = load_recipe("own", ["split=own", f"terms={TERMS[method]}", f"seed={seed}"])
-        run = pretrain(recipe, store, path.with_suffix(""), init="halp-base", progress=False)
-        vectors = encoded(run.encoder(), store, rows)
-        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+        if method == FROZEN:
+            rows = np.sort(np.concatenate(task.parts[0]))
+            kept = kept_arrays(
+                out / f"{task.name}-{FROZEN}.npz",
+                lambda: {"vectors": encoded(load_encoder("halp-base"), store, rows)},
+            )
+            vectors = kept["vectors"]
+        else:
+            encoder = trained(store, train, method, seed, path.with_suffix(""))
+            vectors = encoded(encoder, store, np.sort(np.r_[train, test]))
         found = all_labels(vectors, task, train, test)
         return {**found, "1 label": one_label(vectors, task, train, test, seed)}
 
     return kept_arrays(path, make)
 
 
-def compared(task: Task, store: Any, train: Array, test: Array, seeds: int, out: Path) -> dict[str, Any]:
+def compared(cells: dict[str, list[Any]], people: Array, clips: int) -> dict[str, Any]:
     """Accuracies by method, and paired differences with their intervals."""
-    cells = {
-        method: [measured(task, store, train, test, method, seed, out) for seed in range(seeds)]
-        for method in (FROZEN, *TERMS)
-    }
-    people, found = np.asarray(store.subjects)[test], {"clips": len(train), "seeds": seeds}
+    found: dict[str, Any] = {"clips": clips, "seeds": {method: len(rows) for method, rows in cells.items()}}
     values = {
         method: {name: 100.0 * np.stack([row[name] for row in rows]) for name in MEASURES if name in rows[0]}
         for method, rows in cells.items()
     }
     for method, row in values.items():
         found[method] = {name: round(float(value.mean()), 4) for name, value in row.items()}
-    for first, second in (("MoCo", FROZEN), ("HaLP", FROZEN), ("HaLP", "MoCo")):
+    pairs = [("MoCo", FROZEN), ("HaLP", FROZEN), (SCRATCH, FROZEN), ("HaLP", "MoCo")]
+    for first, second in [pair for pair in pairs if set(pair) <= set(values)]:
+        both = min(len(cells[first]), len(cells[second]))
         found[f"{first} − {second}"] = {
-            name: hierarchical_interval(value - values[second][name], people).to_json()
+            name: hierarchical_interval(value[:both] - values[second][name][:both], people).to_json()
             for name, value in values[first].items()
         }
     return found
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train, measure, print, write after every set."""
+    """Train, measure, print, write after every seed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ntu", type=Path, help="folder of NTU-60 files")
     parser.add_argument("--out", type=Path, default=Path("runs/own-training"))
     parser.add_argument("--seeds", type=int, default=10, help="at most so many of each set")
+    parser.add_argument("--sets", nargs="+", help="these sets alone")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -165,17 +180,35 @@ def main(arguments: Sequence[str]) -> int:
     stores["demo"] = demo = demo_store(options.out / "demo-store")
     labels, people = (np.asarray(column) for column in (demo.labels, demo.subjects))
     tasks["demo"] = Task("demo", "demo", labels, people, [demo.split("xsub")])
-    plan = [(name, None, seeds) for name, seeds in SETS.items()]
-    plan += [("ntu-10 xsub", clips, seeds) for clips, seeds in CURVE.items()] if options.ntu else []
-    command = f"python -m experiments.own_training{' --ntu RAW' if options.ntu else ''}"
-    found: dict[str, Any] = {}
-    for name, clips, seeds in plan:
-        task, (train, test) = tasks[name], tasks[name].parts[0]
-        train = np.sort(np.random.default_rng(0).permutation(train)[:clips])
-        with threadpool_limits(1):
-            row = compared(task, stores[task.store], train, test, min(seeds, options.seeds), options.out)
-        found[f"{name}, {len(train)} clips"] = row
-        print(name, row, flush=True)
+    plan = [(name, None, (FROZEN, *TERMS), seeds) for name, seeds in SETS.items()]
+    plan += [(name, None, (SCRATCH,), CURVE_SEEDS) for name in SETS]
+    for name, counts in CURVE.items():
+        plan += [(name, count, (FROZEN, "HaLP", SCRATCH), CURVE_SEEDS) for count in counts]
+    cells: dict[tuple[str, int | None], dict[str, list[Any]]] = {}
+    for seed in range(min(options.seeds, max(SETS.values()))):
+        for name, clips, methods, seeds in plan:
+            if seed >= seeds or name not in tasks or name not in (options.sets or tasks):
+                continue
+            for method in methods:
+                with threadpool_limits(1):
+                    cell = measured(tasks[name], stores[tasks[name].store], clips, method, seed, options.out)
+                cells.setdefault((name, clips), {}).setdefault(method, []).append(cell)
+                print(
+                    seed,
+                    name,
+                    clips,
+                    method,
+                    {k: round(100 * v.mean(), 1) for k, v in cell.items()},
+                    flush=True,
+                )
+        found = {}
+        for (name, clips), row in cells.items():
+            train, test = tasks[name].parts[0]
+            count = min(clips or len(train), len(train))
+            found[f"{name}, {count} clips"] = compared(
+                row, np.asarray(stores[tasks[name].store].subjects)[test], count
+            )
+        command = f"python -m experiments.own_training{' --ntu RAW' if options.ntu else ''}"
         save_results(
             "own_training", {"command": command, "draws": DRAWS, "versions": versions(), "sets": found}
         )
