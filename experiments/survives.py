@@ -7,7 +7,9 @@ The test clips are damaged as recordings, in metres, and then made ready for the
 clips, and raw coordinates (one scale) made ready by the same steps. `--training` measures on the first fold
 of the training parts. Writes `results/survives.json` and `.md`. `--copies` tries a remedy on these folds: a gallery that also
 holds copies of its clips with the same damage (of a movement that is cut, its first and its last half), and
-measures what they cost clean queries; writes `results/survives_copies.json`.
+measures what they cost clean queries; writes `results/survives_copies.json`. `--few` measures what smoothing
+costs clean clips of the test parts with few labels (ridge on unit vectors, 20 draws for each of three seeds;
+hierarchical intervals over draws and people) and writes `results/survives_few.json`.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from rich.console import Console
 
 from experiments.files import DATA, save_results
 from experiments.training_pays import open_stores, open_tasks
-from experiments.transfer import SETS
+from experiments.transfer import SETS, few_right, standardised
 from halp.data.clip import Clip
 from halp.data.readers import get_reader
 from halp.evaluation import RawCoordinates, embed
+from halp.evaluation.analysis.hierarchical import hierarchical_interval
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
@@ -212,6 +215,36 @@ def try_copies(tasks: dict[str, Any], out: Path, console: Console) -> int:
     return 0
 
 
+def with_few_labels(tasks: dict[str, Any], stores: dict[str, Any]) -> dict[str, Any]:
+    """Accuracy with few labels, smoothed and not, and the paired difference, by set."""
+    found: dict[str, Any] = {}
+    for name, task in tasks.items():
+        train, test = task.parts[0]
+        shipped, rough, _ = readers(False).values()
+        vectors = [
+            standardised(embed(encoder, stores[name], progress=False), train) for encoder in (shipped, rough)
+        ]
+        for shots in (1, 5, 10):
+            smoothed, not_smoothed = (
+                np.stack(
+                    [
+                        few_right(one, task.labels, train, test, shots, [(seed, draw) for draw in range(20)])
+                        for seed in range(3)
+                    ]
+                )
+                * 100.0
+                for one in vectors
+            )
+            gap = hierarchical_interval(smoothed - not_smoothed, np.asarray(stores[name].subjects)[test])
+            found.setdefault(name, {})[f"{shots} per class"] = {
+                "smoothed": round(float(smoothed.mean()), 4),
+                "not smoothed": round(float(not_smoothed.mean()), 4),
+                "difference": gap.to_json(),
+            }
+            print(name, shots, found[name][f"{shots} per class"], flush=True)
+    return found
+
+
 def recorded(name: str) -> list[Array]:
     """The clips of a set as they were recorded."""
     path, reader = DATA / f"{name}.npz", get_reader("interchange")
@@ -228,6 +261,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--training", action="store_true", help="the first fold of the training parts only")
     parser.add_argument("--copies", action="store_true", help="on these folds, a gallery with damaged copies")
+    parser.add_argument("--few", action="store_true", help="what smoothing costs with few labels")
     parser.add_argument(
         "--out", type=Path, default=Path("runs/survives"), help="where stores and what was measured go"
     )
@@ -235,10 +269,13 @@ def main(arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)
     console = Console(stderr=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    tasks = {
-        task.name: task
-        for task in open_tasks(open_stores(options.out, None), options.training or options.copies)
-    }
+    stores = open_stores(options.out, None)
+    tasks = {task.name: task for task in open_tasks(stores, options.training or options.copies)}
+    if options.few:
+        sets = with_few_labels(tasks, stores)
+        command = "python -m experiments.survives --few"
+        save_results("survives_few", {"command": command, "versions": versions(), "sets": sets})
+        return 0
     if options.copies:
         return try_copies(tasks, options.out, console)
     found: dict[str, dict[str, dict[str, float]]] = {}
