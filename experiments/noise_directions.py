@@ -29,8 +29,8 @@ from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
 
 LEVELS = ("clean", "noise 2 cm", "noise 5 cm", "noise 10 cm")
-FITTED, PER_SET = "noise 5 cm", 400  # clips of each set at most that the directions are fitted to
-TRIALS = (("other sets", 16), ("other sets", 64), ("other sets", 256), ("demo", 64), ("demo", 256))
+FITTED, PER_SET = "noise 5 cm", 200  # clips of each set at most that the directions are fitted to
+TRIALS = (("other sets", 16), ("other sets", 64), ("demo", 64))
 
 
 def encoded(frames: list[Array], topology: str, out: Path) -> dict[str, Array]:

@@ -7,10 +7,9 @@ whole subjects or cameras of the training part); kNN (k = 1, cosine of features 
 beside it. Every baseline is a family of candidates of which the same folds choose one per set: raw
 coordinates (two layouts), untrained encoders (two architectures, three streams, three seeds each) and
 MiniRocket (joints, or joints and motion, 32 or 64 frames). The encoder's own architecture with fresh weights
-stands beside it, its invariance left out. `--few` adds 1, 5 and 10 labelled clips per class (ridge on the
-same unit vectors, ten draws). `--validate` prints the accuracies on the folds only and leaves the test clips
-alone. What is finished is found again in the folder of `--out`; empty it for another encoder of the same
-name. Data is looked for in `HALP_SHARED/data` (default `../shared/data`).
+stands beside it, its invariance left out (few labels: `experiments.few_labels`). `--validate` prints the
+accuracies on the folds only and leaves the test clips alone. What is finished is found again in the folder of
+`--out`; empty it for another encoder of the same name. Data is looked for in `HALP_SHARED/data` (default `../shared/data`).
 """
 
 from __future__ import annotations
@@ -52,9 +51,6 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 SETS = ("nw-ucla", "utd-mhad", "msr-action3d", "utkinect")
 FOLDS = 5
-SHOTS = (1, 5, 10)
-DRAWS = 10
-FEW_PENALTY = 1.0  # of ridge with few labels, in older trials: too few clips to choose by
 UNIT_PENALTY = 0.1  # of ridge on unit vectors: best of 0.1, 0.3 and 1 on folds, trained and untrained, and above class means
 
 
@@ -232,7 +228,7 @@ def validated(task: Task, features: Array, train: Array, scale: str = "each") ->
     return penalty, accuracies[penalty]
 
 
-def measure(task: Task, alternatives: Sequence[Sequence[Candidate]], few: bool, test: bool) -> dict[str, Any]:
+def measure(task: Task, alternatives: Sequence[Sequence[Candidate]], test: bool) -> dict[str, Any]:
     """Choose an alternative by the folds of the first training part, then test all its seeds on all parts."""
     first = task.parts[0][0]
     tried = {
@@ -254,7 +250,7 @@ def measure(task: Task, alternatives: Sequence[Sequence[Candidate]], few: bool, 
         for train, held in task.parts:
             features = one.features(task, train)
             part = task, features, train, held, one.scale
-            runs.append({**_test(*part), **(_few(*part) if few else {})})
+            runs.append(_test(*part))
     for key in runs[0]:
         # splits are averaged first: the spread is that of the seeds
         per_seed = np.array([run[key] for run in runs]).reshape(len(chosen), len(task.parts)).mean(1).tolist()
@@ -288,7 +284,7 @@ def standardised(features: Array, train: Array, scale: str = "each") -> Array:
 
 
 def few_right(
-    unit: Array, labels: Array, train: Array, held: Array, shots: int, draws: Sequence[Any] = range(DRAWS)
+    unit: Array, labels: Array, train: Array, held: Array, shots: int, draws: Sequence[Any]
 ) -> Array:
     """Whether each held-out clip is right `(draws, clips)` by ridge on this many labelled unit vectors per
     class; labels are drawn with the seeds in `draws`.
@@ -302,12 +298,6 @@ def few_right(
         weights = unit[rows].T @ np.linalg.solve(gram, wanted - wanted.mean(0))
         right.append(classes[(unit[held] @ weights).argmax(1)] == labels[held])
     return np.stack(right)
-
-
-def _few(task: Task, features: Array, train: Array, held: Array, scale: str) -> dict[str, float]:
-    """Per cent right with this many labelled clips per class."""
-    unit = standardised(features, train, scale)
-    return {f"{n} per class": 100 * float(few_right(unit, task.labels, train, held, n).mean()) for n in SHOTS}
 
 
 def correctness(task: Task, one: Candidate) -> Array:
@@ -401,11 +391,11 @@ def _remembered(
     """The result of a method on a set, from its file where it was measured before: a stopped command
     resumes.
     """
-    kind = "validation" if options.validate else "few" if options.few else "test"
+    kind = "validation" if options.validate else "test"
     path = options.out / "cells" / f"{method}-{task.name}-{kind}-{options.seeds}.json".replace(" ", "_")
     if path.exists():
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    result = measure(task, alternatives, options.few, not options.validate)
+    result = measure(task, alternatives, not options.validate)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result), encoding="utf-8")
     return result
@@ -420,13 +410,12 @@ def main(arguments: Sequence[str]) -> int:
         "--encoder", default="halp-base", help="a package or the name of a shipped encoder; empty: none"
     )
     parser.add_argument("--seeds", type=int, default=3, help="of untrained encoders and MiniRocket")
-    parser.add_argument("--few", action="store_true", help="also 1, 5 and 10 labelled clips per class")
     parser.add_argument("--validate", action="store_true", help="folds of the training part only")
     parser.add_argument("--out", type=Path, default=Path("runs/transfer"), help="where stores go")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     named = "" if options.encoder == parser.get_default("encoder") else f" --encoder {options.encoder}"
-    command = f"python -m experiments.transfer{named}{' --few' * options.few} --seeds {options.seeds}"
+    command = f"python -m experiments.transfer{named} --seeds {options.seeds}"
     console = Console(stderr=True)
     try:
         tasks = open_tasks(options.out)
@@ -442,9 +431,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.validate:
         print(json.dumps(found, indent=1))
         return 0
-    measures = ["ridge", "knn", *(f"{shots} per class" for shots in (SHOTS if options.few else ()))]
     paired = paired_differences(options.encoder, tasks, found) if options.encoder else {}
-    text = markdown(found, measures, command, paired)
+    text = markdown(found, ["ridge", "knn"], command, paired)
     print(text)
     data = {"command": command, "versions": versions(), "methods": found, "paired": paired}
     save_results("transfer", data, text)

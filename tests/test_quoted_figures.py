@@ -121,6 +121,43 @@ def test_readme_quotes_the_transfer_file() -> None:
             assert cell in (shown(ridge["mean"]) + spread, shown(ridge["mean"])), (label, name)
 
 
+def test_results_and_readme_quote_the_few_label_file() -> None:
+    gaps = results("few_labels")["differences"]
+    twin, rocket, adapted = (
+        gaps[WORDS[name]]["1"]
+        for name in ("halp-base − untrained twin", "halp-base − MiniRocket", "halp-base, adapted − plain")
+    )
+    table = list(rows("docs/results.md"))
+    assert ["one label per class", *(difference(rocket[name]) for name in KINECT)] in table
+    assert [difference(twin[name]) for name in (*KINECT, *NTU)] in table
+    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    for row in (rocket, twin):  # figures that changed
+        assert ", ".join(f"{row[name][0]:+.1f}" for name in KINECT) in text
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    for row in (twin, adapted):
+        assert "{:+.1f} (95 %: {:+.1f} to {:+.1f})".format(*row["mean of four"]) in readme
+    first, *both = (f"{twin[name][0]:+.1f}" for name in ("utd-mhad", *NTU))
+    assert f"UTD-MHAD ({first}) and on ten classes of NTU-60 ({' and '.join(both)})" in readme
+
+
+def test_page_on_robustness_quotes_what_smoothing_costs() -> None:
+    text = " ".join((ROOT / "docs/appendix/robustness.md").read_text(encoding="utf-8").split())
+    one, five, ten = (
+        results("survives_few")["sets"]["nw-ucla"][f"{shots} per class"]["difference"] for shots in (1, 5, 10)
+    )
+    assert (
+        f"{-one[0]:.1f} points (95 %: {-one[2]:.1f} to {-one[1]:.1f}) with one label, {-five[0]:.1f} with five,"
+        f" {-ten[0]:.1f} with ten" in text
+    )
+
+
+def test_page_on_transfer_quotes_what_training_adds() -> None:
+    text = " ".join((ROOT / "docs/appendix/transfer.md").read_text(encoding="utf-8").split())
+    gaps = results("few_labels")["differences"][WORDS["halp-base − untrained twin"]]["1"]
+    *most, last = (shown(gaps[name][0]) for name in KINECT)
+    assert f"adds {', '.join(most)} and {last} points with [one label per class]" in text
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/when-halp-helps.md", "docs/results.md"])
 def test_pages_quote_the_registered_endpoint(page: str) -> None:
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())

@@ -12,9 +12,10 @@ import sys
 
 import pytest
 
-from halp.cli import HEADINGS, main
+from halp.cli import HEADINGS, main, training
 from halp.cli.app import CommandGroup, app, options_of
 from halp.cli.verbs import Verb
+from halp.data.store import Store
 
 
 def _halp(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -103,3 +104,14 @@ def test_every_argument_of_every_command_is_described() -> None:
         for name, parameter in inspect.signature(function).parameters.items():
             shared = hasattr(parameter.default, "__dataclass_fields__")
             assert shared or re.search(rf"^ +{name}: \S", text, re.MULTILINE), (function.__name__, name)
+
+
+def test_training_few_clips_is_said_not_to_pay_before_it_starts(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = training._advice(store, "xsub")
+    clips = len(store.split("xsub")[0])
+    assert note.startswith(f"note: {clips} clips")
+    assert "not been better than halp-base" in note
+    monkeypatch.setattr(training, "_MEASURED", clips - 1)
+    assert not training._advice(store, "xsub")

@@ -5,7 +5,7 @@ card.
     halp pretrain cmu-moco --data stores/cmu --run runs/cmu-moco
     python -m tools.encoders.halp_base runs/cmu-moco stores/cmu src/halp/encoders/shipped/halp-base
     python -m tools.encoders.compact stores/cmu --fit src/halp/encoders/shipped/halp-base
-    python -m experiments.transfer --few
+    python -m experiments.transfer
 
 The trained GRU becomes part of a `kernel-fusion` encoder, whose kernels and scales are fitted to 2,000
 training windows. Then three views of every training window, as a Kinect might have seen it
@@ -78,7 +78,7 @@ python -m tools.encoders.corpus RAW stores/cmu
 halp pretrain {recipe} --data stores/cmu --run runs/{recipe}
 python -m tools.encoders.halp_base runs/{recipe} stores/cmu src/halp/encoders/shipped/{name}
 python -m tools.encoders.compact stores/cmu --fit src/halp/encoders/shipped/{name}
-python -m experiments.transfer --few --seeds 2
+python -m experiments.transfer --seeds 2
 ```
 
 ## Metrics
