@@ -33,14 +33,14 @@ FITTED, PER_SET = "noise 5 cm", 200  # clips of each set at most that the direct
 TRIALS = (("other sets", 16), ("other sets", 64), ("demo", 64))
 
 
-def encoded(frames: list[Array], topology: str, out: Path) -> dict[str, Array]:
+def encoded(frames: list[Array], topology: str, levels: Sequence[str], out: Path) -> dict[str, Array]:
     """Features of clips after each damage, those of `halp-base` and raw coordinates."""
     shipped = load_encoder("halp-base")
     raw = RawCoordinates(shipped.topology, persons=1, normalisation=shipped.normalisation)
 
     def make() -> dict[str, Array]:
         found = {}
-        for name in LEVELS:
+        for name in levels:
             clips = damaged(frames, DAMAGES[name], False)
             for label, encoder in (("halp-base", shipped), ("raw", raw)):
                 found[f"{label} {name}"] = embed(encoder, clips, topology=topology, progress=False)
@@ -70,22 +70,23 @@ def main(arguments: Sequence[str]) -> int:
     tasks = {task.name: task for task in open_tasks(open_stores(out, None), True)}
     sets: dict[str, dict[str, Array]] = {}
     for name, task in tasks.items():
-        frames, rows = recorded(name), np.concatenate(task.parts[0])
-        sets[name] = encoded([frames[row] for row in rows], "kinect-v1", out / f"{name}.npz")
+        frames, rows = recorded(name), np.sort(np.concatenate(task.parts[0]))
+        sets[name] = encoded([frames[row] for row in rows], "kinect-v1", LEVELS, out / f"{name}.npz")
     people = [np.asarray(clip.frames)[:, :1] for clip in synthetic_clips(1440)][::4]
-    sets["demo"] = encoded(people, "kinect-v2", out / "demo.npz")
+    sets["demo"] = encoded(people, "kinect-v2", LEVELS[:1], out / "demo.npz")
     encoder = load_encoder("halp-base")
     found: dict[str, dict[str, dict[str, float]]] = {}
 
     def measure(label: str, kind: str, one: Any, change: Any) -> None:
         name, task = one
-        train, test = (task.labels[rows] for rows in task.parts[0])
+        rows = np.sort(np.concatenate(task.parts[0]))
+        train, labels = np.isin(rows, task.parts[0][0]), task.labels[rows]
         reader = RawCoordinates(encoder.topology, persons=1) if kind == "raw" else encoder
-        gallery = change(sets[name][f"{kind} clean"][: len(train)])
+        gallery = change(sets[name][f"{kind} clean"][train])
         for level in LEVELS:
-            queries = change(sets[name][f"{kind} {level}"][len(train) :])
+            queries = change(sets[name][f"{kind} {level}"][~train])
             found.setdefault(label, {}).setdefault(level, {})[name] = accuracy(
-                reader, gallery, queries, train, test
+                reader, gallery, queries, labels[train], labels[~train]
             )
 
     for one in tasks.items():

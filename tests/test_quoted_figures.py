@@ -151,6 +151,16 @@ def test_page_on_robustness_quotes_what_smoothing_costs() -> None:
     )
 
 
+def test_page_on_robustness_quotes_the_trial_of_directions() -> None:
+    found = results("noise_directions")["accuracy"]
+    quoted = {
+        row[0].replace("`", ""): row[1:]
+        for row in rows("docs/appendix/robustness.md", "Directions that noise moves")
+    }
+    for name, levels in found.items():
+        assert quoted[name] == [shown(row["mean"]) for row in levels.values()], name
+
+
 def test_page_on_transfer_quotes_what_training_adds() -> None:
     text = " ".join((ROOT / "docs/appendix/transfer.md").read_text(encoding="utf-8").split())
     gaps = results("few_labels")["differences"][WORDS["halp-base − untrained twin"]]["1"]
