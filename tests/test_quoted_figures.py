@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,67 @@ def test_page_on_robustness_quotes_the_trial_of_two_persons() -> None:
         for place, key in enumerate(("utd-mhad", "msr-action3d")):
             means = [sum(values[key]) / len(values[key]) for values in measures.values()]
             assert cells[place] == " / ".join(map(shown, means)), (name, key)
+
+
+def test_page_on_views_quotes_its_file() -> None:
+    found, page = results("view")["accuracy"], "docs/appendix/views.md"
+    names = {
+        "raw key points": "raw key points",
+        "random weights, nothing fitted": "the same without training",
+        "lifting network with random weights, the rest fitted": "lifting untrained, the rest fitted",
+        "halp-view": "halp-view",
+        "halp-base in 3D": "halp-base in 3D",
+    }
+    table = {row[0].replace("`", ""): row[1:] for row in rows(page) if len(row) == 4}
+    means = {
+        label: {probe: [shown(cell["mean"]) for cell in found[name][probe].values()] for probe in found[name]}
+        for label, name in names.items()
+    }
+    for label, probes in means.items():
+        quoted = [re.sub(r" \(.*\)", "", cell) for cell in reversed(table[label])]
+        # the table of what training contributes has four columns too, but other names
+        assert quoted == [" / ".join(probes[probe]) for probe in ("one label", "ridge", "knn")], label
+    lost = []
+    for label in ("halp-view", "random weights, nothing fitted", "raw key points"):
+        knn = found[names[label]]["knn"]
+        lost.append(f"{knn['0']['mean'] - knn['90']['mean']:.0f}")
+    assert lost in list(rows("docs/results.md"))
+
+
+def test_page_on_readouts_quotes_its_file() -> None:
+    found = results("readout")["rows"]
+    table = [row for row in rows("docs/appendix/readout.md") if len(row) == 4][1:]
+    assert len(table) == 8
+    for label, *cells in table:
+        name = label.replace("mean of thirds", "thirds").replace("max of thirds", "thirds-max")
+        row = found[name if name in found else f"untrained GRU, {name}"]
+        for cell, (mean, spread) in zip(cells, (one["test"] for one in row.values()), strict=True):
+            assert cell == shown(mean) + ("" if spread is None else f" ± {shown(spread)}"), (label, cell)
+
+
+def test_page_on_all_methods_quotes_its_file() -> None:
+    found = results("all_methods")["cells"]
+    every = [row for row in rows("docs/appendix/all-methods.md") if len(row) == 3]
+    table = {row[0]: row[1:] for row in reversed(every)}  # the first table counts: untrained encoders follow
+    assert set(found) <= set(table)
+    for name, runs in found.items():
+        for cell, probe in zip(table[name], ("knn", "ridge"), strict=True):
+            values = [run["trained"][probe] for run in runs]
+            quoted = [float(part) for part in cell.split(" ± ")]
+            assert quoted == pytest.approx([statistics.mean(values), statistics.stdev(values)], abs=0.0501), (
+                name
+            )
+
+
+def test_page_on_what_halp_adds_quotes_its_baselines() -> None:
+    found, table = results("halp_gain")["baselines"], list(rows("docs/appendix/halp-gain.md"))
+    for label in ("raw coordinates", "untrained encoder"):
+        sets = found[label]
+        own, *_ = columns = [
+            {probe: statistics.mean(row[probe]) for probe in ("knn", "ridge")} for row in sets.values()
+        ]
+        every = {probe: statistics.mean(column[probe] for column in columns) for probe in ("knn", "ridge")}
+        assert [label, *(f"{shown(c['knn'])} / {shown(c['ridge'])}" for c in (own, every))] in table
 
 
 def test_the_registered_text_stands_as_it_was_committed() -> None:
