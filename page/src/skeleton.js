@@ -133,7 +133,7 @@ function floor(pen, clip, project, thick, colours, radius, middle) {
   pen.stroke();
 }
 
-// How far a body reaches from its middle, from some frames of a clip.
+// How far everybody reaches from the middle of the first person, from some frames of a clip.
 export function bodyReach(joints, shape) {
   const [frames, persons, count] = shape;
   let reach = 0;
@@ -141,7 +141,7 @@ export function bodyReach(joints, shape) {
     const place = { joints, first: frame * persons * count * 3 };
     const middle = middleOf(place, 1, count);
     if (!middle) continue;
-    for (let joint = 0; joint < count; joint++) {
+    for (let joint = 0; joint < persons * count; joint++) {
       const i = place.first + joint * 3;
       if (joints[i] !== ABSENT) reach = Math.max(reach, Math.hypot(joints[i] / SCALE - middle[0], joints[i + 1] / SCALE - middle[1]));
     }

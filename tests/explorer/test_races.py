@@ -340,7 +340,8 @@ def test_600_keys_as_fast_as_they_come_label_what_they_were_meant_for(browser: A
                     with stopped(fresh):
                         page.wait_for_timeout(300)
         assert page.evaluate("halpActs.last") == 600
-        until_true(page, lambda: page.evaluate("halpActs.value.length") == 0, 300)
+        while left := page.evaluate("halpActs.value.length"):  # as long as it takes, if it goes on
+            until_true(page, lambda: page.evaluate("halpActs.value.length") < left)
         assert page.evaluate("halpRefused.value") == []
         assert given(fresh) == wanted
 
