@@ -18,6 +18,7 @@ import pytest
 from use_samples import fresh_encoder
 
 import halp
+from halp.core.errors import InputError
 from halp.core.job_parts import PartDone
 from halp.data.ingest.pipeline import Pipeline
 from halp.data.ingest.shards import FileHashes
@@ -193,6 +194,48 @@ def test_parts_of_a_job_array_make_the_whole(
     table = table_of(encoder, folder)
     assert embedded == []
     np.testing.assert_array_equal(table.vectors, table_of(encoder, folder, cache=False).vectors)
+
+
+def test_a_file_that_changes_while_it_is_read_is_never_kept_under_its_old_content(
+    encoder: PretrainedEncoder, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = folder / "a" / "06.npy", folder / "b" / "07.npy"
+    before, work = one.read_bytes(), Pipeline.work
+
+    def changed(pipeline: Pipeline, items: Any) -> Any:
+        if items[0].path == one:
+            one.write_bytes(other.read_bytes())
+        return work(pipeline, items)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pipeline, "work", changed)
+        with pytest.raises(InputError, match=r"06\.npy' changed while .* run the command again"):
+            table_of(encoder, folder)
+    one.write_bytes(before)  # the content that the key was made of
+    table = table_of(encoder, folder)
+    np.testing.assert_array_equal(table.vectors, table_of(encoder, folder, cache=False).vectors)
+
+
+@pytest.mark.parametrize("cache", ["", "file/cache"])
+def test_a_job_array_without_a_cache_is_refused(
+    encoder: PretrainedEncoder, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HALP_CACHE", cache and str(tmp_path / cache))
+    with pytest.raises(InputError, match="set HALP_CACHE to a folder"):
+        table_of(encoder, folder, shard="1/3")
+
+
+def test_a_part_whose_shards_cannot_be_written_is_not_done(
+    encoder: PretrainedEncoder, folder: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("halp.features.cache.VectorFile.__exit__", full)
+    with pytest.raises(InputError, match="set HALP_CACHE to a folder"):
+        table_of(encoder, folder, shard="1/3")
+    assert sum(embedded) == 8  # its three shards once, and nothing in memory instead
 
 
 def test_stores_go_through_shards_too(

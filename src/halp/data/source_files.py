@@ -9,7 +9,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, wraps
@@ -117,6 +117,12 @@ def _walk(root: Path) -> Iterator[Path]:
     yield from entries(str(root))
 
 
+def place_below(path: str | Path, root: Path) -> str | None:
+    """Where a file lies below a folder, with slashes; None if it does not. Faster than `relative_to`."""
+    text, above = str(path), "" if str(root) == "." else os.path.join(root, "")
+    return text[len(above) :].replace(os.sep, "/") if text.startswith(above) and text != above else None
+
+
 def leads_out(path: Path, folder: Path) -> bool:
     """Whether `path` is a link that points outside `folder` (a path without links)."""
     return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(folder)
@@ -131,8 +137,7 @@ def count_links_out(root: Path) -> int:
 
 def find_files(root: Path, *suffixes: str) -> list[Path]:
     """Files below `root` whose name ends with one of the suffixes (any case); none at all is an error."""
-    wanted = tuple(suffix.lower() for suffix in suffixes)
-    files = [path for path in walk(root) if path.name.lower().endswith(wanted)]
+    files = list(_ending_in(walk(root), suffixes))
     if not files:
         links = count_links_out(root)
         note = f" ({links} links point outside it and are not followed)" if links else ""
@@ -145,23 +150,27 @@ def find_files(root: Path, *suffixes: str) -> list[Path]:
 
 def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
     """The first file that fits among the first `limit` ones, for sniffing; None if there is none."""
-    wanted = tuple(suffix.lower() for suffix in suffixes)
     try:
-        return next(
-            (path for path in islice(walk(root), limit + 1) if path.name.lower().endswith(wanted)), None
-        )
+        return next(_ending_in(islice(walk(root), limit + 1), suffixes), None)
     except (InputError, OSError):
         return None
 
 
 def any_file(root: Path, fits: Callable[[Path], bool], *suffixes: str, most: int = 20) -> bool:
     """Whether one of the first files with these endings fits, for sniffing: the first one may be damaged."""
-    wanted = tuple(suffix.lower() for suffix in suffixes)
     try:
-        files = (path for path in islice(walk(root), 1000) if path.name.lower().endswith(wanted))
+        files = _ending_in(islice(walk(root), 1000), suffixes)
         return any(fits(path) for path in islice(files, most))
     except (InputError, OSError):
         return False
+
+
+def _ending_in(files: Iterable[Path], suffixes: Sequence[str]) -> Iterator[Path]:
+    """The files whose name ends with one of these, in any case."""
+    wanted = tuple(suffix.lower() for suffix in suffixes)
+    return (
+        path for path in files if str(path).lower().endswith(wanted)
+    )  # `path.name` takes ten times as long
 
 
 def head(path: Path, size: int = 4096) -> bytes:

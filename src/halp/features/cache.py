@@ -117,8 +117,14 @@ class FeatureCache:
         `blocks` gives the vectors `(n, width)` one block after the other; `rest`, asked afterwards, what
         belongs to them.
         """
+        return self.keep(key, width, blocks, rest) or _in_memory(blocks(), width, rest)
+
+    def keep(
+        self, key: str, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None = None
+    ) -> CachedVectors | None:
+        """An entry on disk, found or computed now; None where nothing can be kept."""
         if self.folder is None:
-            return _in_memory(blocks(), width, rest)
+            return None
         path = self.folder / key
         entry = open_entry(path, width, verify=self.verify)
         if entry is None:
@@ -131,7 +137,7 @@ class FeatureCache:
 
     def _make(
         self, path: Path, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None
-    ) -> CachedVectors:
+    ) -> CachedVectors | None:
         try:
             _remove(path)
             with building(path) as partial:
@@ -144,7 +150,7 @@ class FeatureCache:
             reason = str(error)
         warnings.warn(f"features cannot be cached in '{self.folder}' ({reason})", stacklevel=3)
         self.folder = None
-        return _in_memory(blocks(), width, rest)
+        return None
 
 
 def _in_memory(blocks: Iterable[Vectors], width: int, rest: Rest | None) -> CachedVectors:

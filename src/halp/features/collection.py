@@ -144,7 +144,10 @@ def write_collection(
             if _SHARD_FILE.fullmatch(path.relative_to(folder).as_posix()) and path.stem not in names:
                 path.unlink()
     except OSError as error:
-        raise InputError(f"collection '{folder}' cannot be written ({error}); choose another path") from error
+        reason = error.strerror or "no room is left on the disk"  # NumPy only counts what it could write
+        raise InputError(
+            f"collection '{folder}' cannot be written ({reason}); choose another path"
+        ) from error
     if url is not None and not url.startswith("file:"):
         upload_folder(folder, url, last=MANIFEST, replaceable=_SHARD_FILE)
     return Collection(folder, facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from halp.core.errors import InputError
 from halp.data.arrays import checked_array
 from halp.data.clip import Clip, Dropped, runs
 from halp.data.ingest.pipeline import Pipeline
-from halp.data.ingest.shards import FileHashes, item_files, item_keys
+from halp.data.ingest.shards import FileHashes, file_state, item_files, item_keys
 from halp.data.readers import Item, reader_options
 from halp.data.readers.archives import expansion_limit
 from halp.data.source_files import excluding_files, walk
@@ -252,13 +253,24 @@ class RecordingFiles:
         self.portable = info.shared and not reader.startswith("halp_plugin_")
         self.left_out: list[tuple[int, Dropped]] = []
         self.known_keys: tuple[list[str], list[int]] | None = None
+        self.states: dict[Path, list[int]] = {}  # of files when their keys were made
         self.look: Any = None  # that remembers what was found, see `halp.features.look`
         self._last: tuple[int, tuple[list[Clip], list[Dropped]]] = (-1, ([], []))
 
     def part(self, places: Sequence[int], *, keep: bool = False) -> RecordingFiles:
         """Some of the items, with their cached data if it stays in this process."""
         kept = {item: self.kept[place] for item, place in enumerate(places) if keep and place in self.kept}
-        return replace(self, files=[self.files[place] for place in places], kept=kept)
+        part = replace(self, files=[self.files[place] for place in places], kept=kept)
+        with suppress(OSError):  # reading it says why
+            for file in (file for place in places for file in self._found[0][place]):
+                part.states[file] = self.states.get(file) or file_state(file)
+        return part
+
+    def check_unchanged(self) -> None:
+        """Raise if a file is no longer the one that the keys were made of."""
+        for file, state in self.states.items():
+            if not file.exists() or file_state(file) != state:
+                raise InputError(f"'{file}' changed while the recordings were read; run the command again")
 
     def adopt(self, places: Sequence[int], part: Any) -> None:
         """Keep data that a part has read in this process; the part drops it."""
@@ -283,6 +295,7 @@ class RecordingFiles:
         if self.known_keys is None:
             hashes = FileHashes(self.path, verify=self.verify)
             self.known_keys = item_keys(self.path, self.files, *self._found, hashes)
+            self.states = hashes.states
             if self.look is not None:
                 self.look.keep(self)
         return self.known_keys

@@ -13,7 +13,9 @@ import numpy.typing as npt
 import torch
 from typing_extensions import Unpack
 
+from halp.core.errors import InputError
 from halp.core.files import cache_home
+from halp.core.job_parts import in_job_array
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder, compacted
@@ -140,6 +142,11 @@ def _find_vectors(
         if found is not None:
             return found
         home = None
+    if in_job_array(source.engine.part):
+        raise InputError(
+            f"parts of a job array keep their shards in the cache, and '{cache_home() or ''}' cannot be written;"
+            " set HALP_CACHE to a folder with room that all jobs share"
+        )
     key = "" if home is None else feature_key(encoder, source.hash)
 
     def filled() -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:

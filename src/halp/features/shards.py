@@ -65,7 +65,7 @@ class Task:
 
     def __call__(self) -> None:
         """Compute and cache the shard, unless it is cached."""
-        FeatureCache(self.folder).get(self.key, self.width, self._blocks, self._facts)
+        FeatureCache(self.folder).keep(self.key, self.width, self._blocks, self._facts)
         self.source.recorded = None  # cached now
         if isinstance(self.source.content, StoredClips):
             self.source.content.store.release()
@@ -79,6 +79,8 @@ class Task:
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         known = self.source.known
         self._refuse_unreadable()
+        if isinstance(self.source.content, RecordingFiles):
+            self.source.content.check_unchanged()
         facts = {
             "items": self.items,
             "recordings": known.recordings,
@@ -165,7 +167,7 @@ def embed_shards(
                 bar.advance(len(mine[place].items))
     parts = [part if part.entry is not None else _opened(part, folder, width) for part in parts]
     missing = [part for part in parts if part.entry is None and part.key not in dead]
-    if engine.part is not None:
+    if engine.part is not None and not {part.key for part in missing} & {part.key for part in mine}:
         raise PartDone(engine.part, len(parts) - len(missing), len(parts))
     if missing:
         return None

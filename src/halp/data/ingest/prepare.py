@@ -190,6 +190,8 @@ def _parts(store: Path, plan: Pipeline, items: Sequence[Item], engine: Engine) -
     """
     theirs = not type(plan.reader).__module__.startswith("halp.")
     few = 0 if in_job_array(engine.part) else 2 if plan.info.slow else _FEW
+    if few == 0 and (theirs or not plan.info.shared):
+        raise InputError(f"format '{plan.reader.name}' cannot be read in parts; leave --shard out")
     if len(items) < few or theirs or not plan.info.shared:
         yield None
         return

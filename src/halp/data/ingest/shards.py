@@ -19,7 +19,7 @@ from typing import Any
 
 from halp.core.files import cache_home, sha256, write_text
 from halp.data.readers import Item
-from halp.data.source_files import unreadable
+from halp.data.source_files import place_below, unreadable
 from halp.data.text_files import utf8
 
 FILES, BYTES = 256, 16 << 20  # of a shard, whichever is reached first
@@ -42,6 +42,12 @@ def settled(newest: int, look: int) -> bool:
     return newest < look - _SETTLED
 
 
+def file_state(file: Path) -> list[int]:
+    """What changes when a file does."""
+    status = os.stat(file)
+    return [getattr(status, name) for name in _FIELDS]
+
+
 class FileHashes:
     """SHA-256 of the files below a folder (or of one file), remembered in the user's cache folder."""
 
@@ -52,6 +58,7 @@ class FileHashes:
         self._record = None if home is None else home / "files" / f"{name}.json"
         self._known: dict[str, list[Any]] = {}
         self.read = 0  # files whose content was read
+        self.states: dict[Path, list[int]] = {}  # of files whose hash was asked for
         if self._record is not None and not verify:
             with suppress(OSError, ValueError, TypeError, AttributeError):
                 known = json.loads(self._record.read_text(encoding="utf-8"))
@@ -59,8 +66,7 @@ class FileHashes:
 
     def place(self, file: Path) -> str:
         """A file by its place below the root."""
-        text, root = str(file), os.path.join(self.root, "")
-        return utf8(text[len(root) :].replace(os.sep, "/") if text.startswith(root) else file.name)
+        return utf8(place_below(file, self.root) or file.name)
 
     def of(self, files: Iterable[Path]) -> dict[Path, tuple[str, int]]:
         """SHA-256 and size of every file."""
@@ -69,7 +75,7 @@ class FileHashes:
             place = self.place(file)
             try:
                 status = os.stat(file)
-                state = [getattr(status, name) for name in _FIELDS]
+                self.states[file] = state = [getattr(status, name) for name in _FIELDS]
                 known = self._known.get(place)
                 if known is None or known[:-1] != state:
                     known = [*state, sha256(file)]

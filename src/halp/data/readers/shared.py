@@ -19,7 +19,7 @@ from halp.core.config import limited
 from halp.core.errors import InputError
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item
-from halp.data.source_files import any_file, find_files
+from halp.data.source_files import any_file, find_files, place_below
 from halp.data.text_files import (
     Floats,
     checked_scores,
@@ -58,16 +58,18 @@ def key_of(item: Item) -> ClipKey:
 
 def clip_name(path: Path, root: Path) -> str:
     """Path below the source without its ending: `walk/anna_01`."""
-    relative = Path(path.name) if path == root or not root.is_dir() else path.relative_to(root)
-    return relative.with_suffix("").as_posix()
+    below = place_below(path, root) or path.name
+    folder, _, name = below.rpartition("/")
+    dot = name.rfind(".")  # as `Path.with_suffix` sees an ending
+    name = name[:dot] if 0 < dot < len(name) - 1 else name
+    return f"{folder}/{name}" if folder else name
 
 
 def class_folder(item: Item, root: Path) -> str:
     """The folder directly below the source that contains a recording; empty if the source itself does."""
-    place = (
-        item.key.place if isinstance(item.key, ClipKey) and item.key.place is not None else item.path.parent
-    )
-    return next(iter(place.relative_to(root).parts), "") if place.is_relative_to(root) else ""
+    named = item.key.place if isinstance(item.key, ClipKey) else None
+    below = place_below(item.path if named is None else named / "-", root)
+    return "" if below is None or "/" not in below else below.partition("/")[0]
 
 
 def class_folders(items: Sequence[Item], root: Path) -> tuple[str, ...]:
