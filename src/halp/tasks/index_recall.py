@@ -55,8 +55,11 @@ def pieces_of(vectors: Any) -> list[Piece]:
 
 def unit(rows: npt.NDArray[Any]) -> Floats:
     """Rows of length one, as float32."""
-    rows = np.array(rows, dtype=np.float32)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return _scaled(np.array(rows, dtype=np.float32))
+
+
+def _scaled(rows: Floats) -> Floats:
+    rows /= np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), np.float32(1e-12))[:, None]
     return rows
 
 
@@ -74,7 +77,12 @@ def blocks(pieces: Sequence[Piece]) -> Iterator[tuple[Rows, Floats]]:
 
 def _joined(pieces: Sequence[Piece]) -> tuple[Rows, Floats]:
     rows = np.concatenate([piece.rows for piece in pieces])
-    return rows, unit(np.concatenate([np.asarray(piece.vectors, dtype=np.float32) for piece in pieces]))
+    vectors = np.empty((len(rows), pieces[0].vectors.shape[1]), dtype=np.float32)
+    first = 0
+    for piece in pieces:
+        vectors[first : first + len(piece.rows)] = piece.vectors
+        first += len(piece.rows)
+    return rows, _scaled(vectors)
 
 
 class Sample:
@@ -94,14 +102,17 @@ class Sample:
 
     def compare(self, queries: Floats, rows: Rows, block: Floats) -> None:
         """Update the neighbours with further vectors of the table."""
-        close = queries @ block.T
-        close[rows[None, :] == self.rows[:, None]] = -np.inf
-        most = min(self.nearest.shape[1], len(rows))
-        place = np.argpartition(-close, most - 1, axis=1)[:, :most]
-        both = np.concatenate([self.similarity, np.take_along_axis(close, place, 1)], axis=1)
-        names = np.concatenate([self.nearest, rows[place]], axis=1)
-        best = np.argsort(-both, axis=1, kind="stable")[:, : self.nearest.shape[1]]
-        self.similarity, self.nearest = (np.take_along_axis(all_of, best, 1) for all_of in (both, names))
+        close, most = queries @ block.T, self.nearest.shape[1]
+        _, itself, column = np.intersect1d(self.rows, rows, assume_unique=True, return_indices=True)
+        close[itself, column] = -np.inf
+        for place, (values, known) in enumerate(zip(close, self.similarity)):
+            nearer = np.flatnonzero(values > known[-1])  # few, once the first block was compared
+            if len(nearer) > most:
+                nearer = nearer[np.argpartition(-values[nearer], most - 1)[:most]]
+            both = np.concatenate([known, values[nearer]])
+            best = np.argsort(-both, kind="stable")[:most]
+            self.similarity[place] = both[best]
+            self.nearest[place] = np.concatenate([self.nearest[place], rows[nearer]])[best]
 
     def moved(self, new_rows: Rows) -> Sample:
         """The sample after rows were renumbered (−1: removed)."""
