@@ -205,8 +205,8 @@ def _other_side(name: str) -> str:
 
 
 def _against(one: PoseTrack, plain: list[PoseTrack], variation: Variation) -> dict[str, Any]:
-    """Range of each angle (5th to 95th percentile), and the median difference from the plain video over
-    common frames.
+    """Range of each angle (5th to 95th percentile) and the median difference from the plain video, over
+    frames that have one there.
     """
     own = joint_angles(one.joints, one.topology)
     times = variation.plain_time(one.times)
@@ -219,7 +219,7 @@ def _against(one: PoseTrack, plain: list[PoseTrack], variation: Variation) -> di
         total = []
         for name in ANGLES:
             here = own[_other_side(name) if variation.mirrored else name]
-            known = here[np.isfinite(here)]
+            known = here[common & np.isfinite(here)]
             away = np.abs(here[common] - theirs[name][at[common]])
             away = away[np.isfinite(away)]
             total.append(float(np.median(away)) if len(away) else 180.0)

@@ -205,6 +205,33 @@ def test_single_false_detections_do_not_break_a_track() -> None:
     assert set(truth[tracks[0]].tolist()) == {0}
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_after_a_cut_a_moment_of_a_false_detection_does_not_give_somebody_to_another(seed: int) -> None:
+    """One of two people is not seen after the cut. Shortly after it the other one walks through shadow, and for
+    two frames something on her is taken for a body, and once more at the end.
+    """
+    ways = [walk(200, 60, 400), walk(600, 0, 100), lambda times: walk(205, 60, 380)(times)]
+    shown = (1.85, 1.9), (3.3, 3.33)
+    found, truth = film(
+        ways,
+        4,
+        seed=seed,
+        sizes=[100.0, 100.0, 50.0],
+        looks=True,
+        cut=1.7,
+        unseen=lambda who, time: (
+            (who == 1 and time >= 1.7) or (who == 2 and not any(a <= time < b for a, b in shown))
+        ),
+    )
+    moment, look = found.times[found.frame], found.look
+    assert look is not None
+    shadow = (truth == 0) & (moment >= 1.85) & (moment < 2.15)
+    look = np.where(shadow[:, None], look // 2 + look[truth == 1].mean(0).astype(np.uint8) // 2, look)
+    she, he = track_people(replace(found, look=look))[:2]
+    assert set(truth[she].tolist()) == {0} and len(she) == (truth == 0).sum()
+    assert set(truth[he].tolist()) == {1}
+
+
 @pytest.mark.parametrize("people", [0, 1])
 def test_nobody_and_one_person_need_no_assignment(people: int) -> None:
     found, truth = film([walk(300, 0.0)] * people, 2)

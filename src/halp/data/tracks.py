@@ -31,6 +31,7 @@ _OTHER_SIZE = 0.7  # logarithm of the change of size that makes it somebody else
 _BLOCK = 8192  # frames compared at once
 _BRIEF = 8  # frames; shorter pieces do not decide who is who
 _WEAK = 0.65  # mean score below which they do not either
+_ON_ANOTHER = 0.6  # share of a body in the box of another that makes it a second detection
 _NEAR_END = 15  # frames at the end of a piece that tell its size
 _ODD_SIZE = 0.35  # logarithm of a size, relative to the usual one, of a pose that fails
 _CANDIDATES = 40  # successors that a piece may have, nearest in time first
@@ -83,15 +84,24 @@ def track_people(found: Detections) -> list[Rows]:
     geometry = _Geometry(found)
     if _is_alone(found, geometry):
         return [np.arange(len(found.frame))]
-    pieces = _pieces(found, geometry)
+    pieces = _pieces(found, geometry, np.ones(len(found.frame), dtype=bool))
+    if any(piece.contested for piece in pieces):
+        # who is seen for a moment, as false detections are, does not put others in doubt
+        brief = [piece for piece in pieces if not piece.contested and _is_weak(piece, found)]
+        moments = np.zeros(len(found.frame), dtype=bool)
+        moments[[row for piece in brief for row in piece.rows]] = True
+        pieces = _pieces(found, geometry, ~moments) + brief
     exchanged = [piece for piece in pieces if _turns_back(piece, geometry)]
     pieces = [piece for piece in pieces if not _turns_back(piece, geometry)] or exchanged
     # often false: they join when the others are linked
     weak = [piece for piece in pieces if _is_weak(piece, found)]
     strong = [piece for piece in pieces if not _is_weak(piece, found)]
-    strong, left = _absorbed(_linked_until_stable(strong, found, geometry), weak, _UNLINKED, found, geometry)
+    strong = _linked_until_stable(strong, found, geometry)
+    twice = [piece for piece in weak if _is_on_another(piece, strong, found, geometry)]
+    weak = [piece for piece in weak if not any(piece is other for other in twice)]
+    strong, left = _absorbed(strong, weak, _UNLINKED, found, geometry)
     strong, _ = _absorbed(strong, exchanged, _DOUBTFUL, found, geometry)
-    pieces = _linked_until_stable([*strong, *left], found, geometry)
+    pieces = [*_linked_until_stable([*strong, *left], found, geometry, _DOUBTFUL), *twice]
     tracks = [np.array(piece.rows, dtype=np.int64) for piece in pieces]
     return sorted(tracks, key=lambda rows: (-len(rows), int(rows[0])))
 
@@ -114,6 +124,21 @@ def _is_weak(piece: _Piece, found: Detections) -> bool:
     return len(piece.rows) < _BRIEF or (
         found.scores is not None and float(found.scores[piece.rows].mean()) < _WEAK
     )
+
+
+def _is_on_another(
+    piece: _Piece, tracks: Sequence[_Piece], found: Detections, geometry: _Geometry
+) -> bool:
+    """Whether a piece lies in the boxes of others most of its time: somebody who is found twice."""
+    others = np.array([row for track in tracks for row in track.rows], dtype=np.int64)
+    inside = 0
+    for row in piece.rows:
+        beside = others[found.frame[others] == found.frame[row]]
+        low = np.maximum(geometry.low[row], geometry.low[beside])
+        common = np.maximum(np.minimum(geometry.high[row], geometry.high[beside]) - low, 0).prod(axis=1)
+        own = np.prod(geometry.high[row] - geometry.low[row])
+        inside += bool((common > _ON_ANOTHER * own).any())
+    return 2 * inside >= len(piece.rows)
 
 
 def _turns_back(piece: _Piece, geometry: _Geometry) -> bool:
@@ -157,12 +182,14 @@ def _gap_cost(track: _Piece, piece: _Piece, found: Detections, geometry: _Geomet
     return float(_link_costs(three, np.array([[0, 1], [1, 2]]), found, geometry).mean())
 
 
-def _linked_until_stable(pieces: list[_Piece], found: Detections, geometry: _Geometry) -> list[_Piece]:
+def _linked_until_stable(
+    pieces: list[_Piece], found: Detections, geometry: _Geometry, limit: float = _UNLINKED
+) -> list[_Piece]:
     """Links make pieces longer, and longer pieces know their clothes better."""
     count = 0
     while len(pieces) != count:
         count = len(pieces)
-        pieces = _linked(pieces, found, geometry)
+        pieces = _linked(pieces, found, geometry, limit)
     return pieces
 
 
@@ -174,9 +201,9 @@ class _Geometry:
         self.there = (joints != 0).any(axis=2)
         weight = self.there[..., None] / np.maximum(self.there.sum(axis=1), 1)[:, None, None]
         self.middle = (joints * weight).sum(axis=1)
-        low = np.where(self.there[..., None], joints, np.inf).min(axis=1)
-        high = np.where(self.there[..., None], joints, -np.inf).max(axis=1)
-        self.size = np.maximum(np.nan_to_num(np.linalg.norm(high - low, axis=1), posinf=0.0), 1e-6)
+        self.low = np.where(self.there[..., None], joints, np.inf).min(axis=1)
+        self.high = np.where(self.there[..., None], joints, -np.inf).max(axis=1)
+        self.size = np.maximum(np.nan_to_num(np.linalg.norm(self.high - self.low, axis=1), posinf=0.0), 1e-6)
         self.pose = (joints - self.middle[:, None]) / self.size[:, None, None]
         self.time = found.times[found.frame]
 
@@ -191,8 +218,8 @@ class _Geometry:
         return np.where(shared > 0, away.sum(axis=-1) / np.maximum(shared, 1) / size, 1e6)
 
 
-def _pieces(found: Detections, geometry: _Geometry) -> list[_Piece]:
-    """Detections joined from frame to frame as long as no two people can be confused."""
+def _pieces(found: Detections, geometry: _Geometry, chosen: npt.NDArray[np.bool_]) -> list[_Piece]:
+    """The chosen detections joined from frame to frame as long as no two people can be confused."""
     from scipy.optimize import linear_sum_assignment  # slow to import
 
     done: list[_Piece] = []
@@ -205,6 +232,7 @@ def _pieces(found: Detections, geometry: _Geometry) -> list[_Piece]:
         waiting = [p for p in active if now - geometry.time[p.rows[-1]] <= _OPEN and not cuts[frame]]
         done += [piece for piece in active if not any(piece is other for other in waiting)]
         rows = np.arange(first, last)[:_CROWD]
+        rows = rows[chosen[rows]]
         active, taken = list(waiting), set()
         if len(rows) and waiting:
             ends = np.array([piece.rows[-1] for piece in waiting])
@@ -237,7 +265,9 @@ def _pieces(found: Detections, geometry: _Geometry) -> list[_Piece]:
     return done + active
 
 
-def _linked(pieces: Sequence[_Piece], found: Detections, geometry: _Geometry) -> list[_Piece]:
+def _linked(
+    pieces: Sequence[_Piece], found: Detections, geometry: _Geometry, limit: float
+) -> list[_Piece]:
     """Pieces joined to longer ones by the assignment of successors with the smallest total cost."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import min_weight_full_bipartite_matching
@@ -249,11 +279,11 @@ def _linked(pieces: Sequence[_Piece], found: Detections, geometry: _Geometry) ->
     after = np.searchsorted(starts[order], ends, side="right")
     pairs = [(i, int(j)) for i, at in enumerate(after.tolist()) for j in order[at : at + _CANDIDATES]]
     costs = _link_costs(pieces, np.array(pairs, dtype=np.int64).reshape(-1, 2), found, geometry)
-    kept = costs < _UNLINKED
+    kept = costs < limit
     one, other = (np.array(pairs, dtype=np.int64).reshape(-1, 2)[kept]).T
     count = len(pieces)
     # every piece may also have no successor
-    weights = np.concatenate([costs[kept] + 1e-6, np.full(count, _UNLINKED)])
+    weights = np.concatenate([costs[kept] + 1e-6, np.full(count, limit)])
     places = (np.concatenate([one, np.arange(count)]), np.concatenate([other, count + np.arange(count)]))
     _, successor = min_weight_full_bipartite_matching(csr_array((weights, places), shape=(count, 2 * count)))
     has_one_before = {int(next_) for next_ in successor if next_ < count}

@@ -22,6 +22,7 @@ class FastTurn:
 
     joint: str
     frame: int
+    person: int
     speed: float  # degrees per second
 
 
@@ -54,6 +55,6 @@ def _fast_turns(
         fast[:-step, :, child] |= wrong
         speed = np.where(wrong, turn, 0.0)
         if wrong.any() and (worst is None or speed.max() > worst.speed):
-            place = int(speed.max(axis=1).argmax())
-            worst = FastTurn(topology.joints[child], place, float(speed.max()))
+            frame, person = np.unravel_index(speed.argmax(), speed.shape)
+            worst = FastTurn(topology.joints[child], int(frame), int(person), float(speed.max()))
     return fast, worst

@@ -168,11 +168,11 @@ class VideoReader(PeopleFileReader):
             (f"joint positions that are unsure are missing: {', '.join(told)}",) if told else ()
         )
         if worst is not None:
-            moment = film.times[worst.frame]
+            moment, who = film.times[worst.frame], people[worst.person].number
             repairs += (
                 (
-                    f"a limb seems to turn by {worst.speed:,.0f} degrees per second ({worst.joint} at"
-                    f" {moment:.2f} s): beyond {FASTEST:,.0f} it counts as a tracking error"
+                    f"a limb of person {who} seems to turn by {worst.speed:,.0f} degrees per second"
+                    f" ({worst.joint} at {moment:.2f} s): beyond {FASTEST:,.0f} it counts as a tracking error"
                 ),
             )
         return kept, repairs
