@@ -228,7 +228,8 @@ def test_after_a_cut_a_moment_of_a_false_detection_does_not_give_somebody_to_ano
     shadow = (truth == 0) & (moment >= 1.85) & (moment < 2.15)
     look = np.where(shadow[:, None], look // 2 + look[truth == 1].mean(0).astype(np.uint8) // 2, look)
     she, he = track_people(replace(found, look=look))[:2]
-    assert set(truth[she].tolist()) == {0} and len(she) == (truth == 0).sum()
+    assert set(truth[she].tolist()) == {0}
+    assert len(she) == (truth == 0).sum()
     assert set(truth[he].tolist()) == {1}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase as fnmatch
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from halp.tasks.agreement import compare_accounts
 from halp.tasks.angles import Angles
 from halp.tasks.curves import Curves, _compare, _group, cycles_of
 from halp.tasks.deviation import deviation, make_reference
-from halp.tasks.gait import find_gait
+from halp.tasks.gait import Gaits, find_gait
 from halp.tasks.intervals import (
     asymmetry_interval,
     mean_interval,
@@ -124,6 +125,45 @@ def answers() -> dict[str, Any]:
 def test_every_number_of_a_verb_has_an_interval_or_a_reason() -> None:
     missing = {name: sorted(set(unstated(document))) for name, document in answers().items()}
     assert not {name: places for name, places in missing.items() if places}
+
+
+def test_times_that_are_alike_to_the_frame_have_an_interval_as_wide_as_frames_allow() -> None:
+    """Steps of 19 and a half frames, as a camera of 30 frames per second tells them."""
+    assert mean_interval([0.6, 0.6]) == [0.6, 0.6]
+    low, high = mean_interval([0.6, 0.6], 1 / 30) or (0, 0)
+    assert high - low == pytest.approx(2 * 12.706 / 30 / np.sqrt(6) / np.sqrt(2), rel=1e-3)
+    spread = [0.5, 0.7, 0.9]
+    assert mean_interval(spread, 1 / 30) == mean_interval(spread)
+    rng = np.random.default_rng(0)
+    starts = rng.random(2000)
+    times = [np.round(30 * (start + 0.65 * np.arange(6))) / 30 for start in starts]
+    inside = [
+        low <= 0.65 <= high for t in times for low, high in [mean_interval(np.diff(t), 1 / 30) or (0, 0)]
+    ]
+    assert np.mean(inside) > 0.95
+    measured = find_gait(walk()[0]).to_json()["measures"]["step_time"]
+    assert measured["interval"][1] - measured["interval"][0] > 0.5 / walk()[0].fps / np.sqrt(measured["n"])
+
+
+def test_console_and_page_say_which_numbers_have_no_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from halp.cli.verbs import finish
+
+    poses = walk()[0]
+    for answer, words in (
+        (Gaits([find_gait(poses)], "made"), "strides (counted;"),
+        (Angles([poses], "made"), "one recording does not tell the error"),
+        (statistics(visits(8), resamples=49), "bins"),
+    ):
+        finish(answer, html=tmp_path / "page.html")
+        console = " ".join(capsys.readouterr().err.split())
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        if words == "bins":  # there are none: nothing is said of them
+            assert "recordings, observed (one recording is counted completely" in console
+            continue
+        assert words in console
+        assert words in page
 
 
 @pytest.mark.heavy

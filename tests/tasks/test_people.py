@@ -115,6 +115,49 @@ def test_before_and_after_a_person_is_seen_he_or_she_is_absent_and_nothing_is_mi
     assert min(row["time_s"] for row in found.series() if row["person"] == 2) == 1.0
 
 
+@pytest.mark.filterwarnings("ignore:.*people are seen")
+def test_why_shares_and_heights_of_people_have_no_interval_is_said_everywhere(
+    film: Path, capsys: Any
+) -> None:
+    page = film.parent / "people.html"
+    main(["people", str(film), "--html", str(page)])
+    shown = capsys.readouterr()
+    for place in (" ".join(shown.err.split()), page.read_text(encoding="utf-8")):
+        assert "Without an interval: first, last, share (every frame is looked at" in place
+    assert "no_interval" not in shown.out
+    assert halp.people(film).to_json()[0]["no_interval"]["height"]
+
+
+@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*unsure")
+def test_if_as_many_are_seen_as_are_followed_others_may_be_in_view(film: Path) -> None:
+    found = VideoReader("video", "").people(film)[1]
+    assert VideoReader("video", "").at_limit(found) == ""
+    write_landmarks(kept_landmarks(film, kept_pose_model(), 2), found)
+    with pytest.warns(UserWarning, match="2 people are followed at a time .*two of them in turn") as told:
+        halp.people(film, persons=2)
+    assert len([one for one in told if "in turn" in str(one.message)]) == 1
+    with pytest.warns(UserWarning, match="give a larger --persons"):
+        halp.angles(film, persons=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*unsure", "ignore:.*joint positions")
+@pytest.mark.filterwarnings("ignore:.*tracking error", "ignore:.*squeezed", "ignore:.*missing")
+def test_a_video_of_several_people_is_not_a_hit_of_its_own_search(film: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    folder.mkdir()
+    found = VideoReader("video", "").people(film)[1]
+    for name in ("visit", "later"):
+        other = folder / f"{name}.mp4"
+        other.write_bytes(film.read_bytes() + (b"" if name == "visit" else b"later"))
+        write_landmarks(kept_landmarks(other, kept_pose_model(), VideoReader("video", "").persons), found)
+    how: Any = {"k": 4, "cache": False, "progress": False}
+    with pytest.warns(UserWarning, match="the query shows 2 people .*choose one with --person"):
+        hits = halp.search("halp-base", folder / "visit.mp4", folder, **how)
+    assert {hit.recording for hit in hits} == {"later#1", "later#2"}
+    hits = halp.search("halp-base", folder / "visit.mp4", folder, person="2", **how)
+    assert [hit.recording for hit in hits] == ["later#2"]
+
+
 def test_when_each_person_is_seen_is_written_as_events(film: Path, tmp_path: Path) -> None:
     events = halp.people(film).events()
     assert [

@@ -57,4 +57,5 @@ def test_a_limb_that_is_exchanged_for_the_other_is_left_out_where_it_changes() -
     assert worst.speed == pytest.approx(180 * 30, rel=0.05)
     assert worst.person == 0
     _, _, worst = unsure_joints(np.concatenate([swinging(30, 0), frames], axis=1), TOPOLOGY, 30)
-    assert worst is not None and (worst.person, worst.frame) == (1, 29)
+    assert worst is not None
+    assert (worst.person, worst.frame) == (1, 29)

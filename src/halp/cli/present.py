@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,12 @@ class Shown:
 
 def present(answer: Any) -> Shown:
     """The parts of an answer shown on a terminal."""
+    from halp.tasks.intervals import without_interval
+
     _register()
-    return _present(answer)
+    shown = _present(answer)
+    reasons = without_interval(answer)
+    return replace(shown, after=[*shown.after, reasons]) if reasons else shown
 
 
 @singledispatch
@@ -210,23 +214,21 @@ def _statistics(answer: Any) -> Shown:
 
 
 def _people(answer: Any) -> Shown:
-    from halp.tasks.intervals import headed
-    from halp.tasks.people import HEADINGS
+    from halp.tasks.people import people_rows
 
-    return Shown([table_of([headed(row, HEADINGS) for row in answer.to_json()], digits=2)])
+    return Shown([table_of(people_rows(answer.to_json()), digits=2)])
 
 
 def _angles(answer: Any) -> Shown:
     from halp.core.files import write_csv
-    from halp.tasks.angles import CAMERA, angle_row
+    from halp.tasks.angles import angle_row
 
     def write(path: Path) -> list[Path]:
         rows = answer.series()
         return [write_csv(path, list(rows[0]) if rows else [], rows)]
 
     rows = [angle_row(row, ("isb",)) for row in answer.to_json()]
-    said = [CAMERA] if any(poses.height_px for poses in answer.people) else []
-    return Shown([table_of(rows, digits=1)], said, write=write)
+    return Shown([table_of(rows, digits=1)], write=write)
 
 
 def _repetitions(answer: Any) -> Shown:
@@ -239,8 +241,8 @@ def _curves(answer: Any) -> Shown:
     plain = answer.to_json()
     rows = [
         {"group": g["group"] or "all", "people": g["people"], "cycles": g["cycles"]}
-        | {"min (°)": min(g["mean"]), "at (%)": int(np.argmin(g["mean"]))}
-        | {"max (°)": max(g["mean"]), "at (% )": int(np.argmax(g["mean"]))}
+        | {"min (°)": min(g["mean"]), "min at (%)": int(np.argmin(g["mean"]))}
+        | {"max (°)": max(g["mean"]), "max at (%)": int(np.argmax(g["mean"]))}
         | {
             "widest band (±°)": (
                 None if g["high"] is None else max(h - m for h, m in zip(g["high"], g["mean"]))

@@ -126,9 +126,7 @@ def _is_weak(piece: _Piece, found: Detections) -> bool:
     )
 
 
-def _is_on_another(
-    piece: _Piece, tracks: Sequence[_Piece], found: Detections, geometry: _Geometry
-) -> bool:
+def _is_on_another(piece: _Piece, tracks: Sequence[_Piece], found: Detections, geometry: _Geometry) -> bool:
     """Whether a piece lies in the boxes of others most of its time: somebody who is found twice."""
     others = np.array([row for track in tracks for row in track.rows], dtype=np.int64)
     inside = 0
@@ -265,9 +263,7 @@ def _pieces(found: Detections, geometry: _Geometry, chosen: npt.NDArray[np.bool_
     return done + active
 
 
-def _linked(
-    pieces: Sequence[_Piece], found: Detections, geometry: _Geometry, limit: float
-) -> list[_Piece]:
+def _linked(pieces: Sequence[_Piece], found: Detections, geometry: _Geometry, limit: float) -> list[_Piece]:
     """Pieces joined to longer ones by the assignment of successors with the smallest total cost."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import min_weight_full_bipartite_matching

@@ -31,7 +31,7 @@ SINGLE = (
 )
 CAMERA = (
     "angles are estimated from one camera: the range of a knee or shoulder (5th to 95th percentile) differed by"
-    " more than 26° between variations of one video in one of twenty cases, by 37° at most; extremes are less certain"
+    " more than 25° between variations of one video in one of twenty cases, by 37° at most; extremes are less certain"
 )
 _SMOOTHING = 0.2  # seconds of the window that velocities are fitted in
 

@@ -254,8 +254,8 @@ def _read_one(encoder: PretrainedEncoder, given: Any, source: Source | None, rea
     opened = open_for(encoder, given, reading)[1]
     if len(opened) != 1:
         raise InputError(
-            f"'{given}' holds {len(opened)} recordings; compare takes one: give a file, or use --in with"
-            " names"
+            f"'{given}' holds {len(opened)} recordings; compare takes one: give a file, choose a"
+            " person with --person, or use --in with names"
         )
     return ready_clips(encoder, opened, [0])[0]
 

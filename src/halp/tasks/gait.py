@@ -127,10 +127,11 @@ class Gait:
         """Every measure over both sides and per side, with intervals over strides, and its asymmetry."""
         result = {}
         for name, unit in MEASURES.items():
+            step = 1 / self.poses.fps if unit == "s" else 0.0
             sides = {side: [getattr(s, name) for s in self.strides if s.side == side] for side in SIDES}
             known = {side: [v for v in values if v is not None] for side, values in sides.items()}
-            both = described([*known["left"], *known["right"]])
-            each = {side: described(values) for side, values in known.items()}
+            both = described([*known["left"], *known["right"]], step)
+            each = {side: described(values, step) for side, values in known.items()}
             difference = asymmetry(each["left"]["mean"], each["right"]["mean"])
             result[name] = {"unit": unit, **both, **each, "asymmetry": difference}
             result[name]["asymmetry_interval"] = asymmetry_interval(known["left"], known["right"])

@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from halp.data.spans import Event
+
 Floats = npt.NDArray[np.float64]
 FEWEST_DRAWN = 5  # recordings or people; fewer cannot tell how they differ
 COUNTED = "one recording is counted completely, not sampled; see the summary over people"
 
 
-def mean_interval(values: npt.ArrayLike) -> list[float] | None:
+def mean_interval(values: npt.ArrayLike, step: float = 0.0) -> list[float] | None:
     """Student's interval of a mean; None if fewer than two values are known.
 
-    It holds for values that are independent of each other and not too skewed.
+    It holds for values that are independent of each other and not too skewed. `step` is the time between two
+    frames, if the values are times from one frame to another: their spread counts as that of two rounded
+    times, 0.41 steps, where it happens to be less.
 
     >>> [round(end, 3) for end in mean_interval([1.0, 2.0, 3.0]) or ()]
     [-0.484, 4.484]
@@ -28,19 +32,22 @@ def mean_interval(values: npt.ArrayLike) -> list[float] | None:
     known = known[np.isfinite(known)]
     if len(known) < 2:
         return None
-    reach = float(t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / math.sqrt(len(known)))
+    spread = max(known.std(ddof=1), step / math.sqrt(6))
+    reach = float(t.ppf(0.975, len(known) - 1) * spread / math.sqrt(len(known)))
     return [float(known.mean()) - reach, float(known.mean()) + reach]
 
 
-def described(values: npt.ArrayLike) -> dict[str, Any]:
-    """Mean, standard deviation, number and interval of the mean of known values."""
+def described(values: npt.ArrayLike, step: float = 0.0) -> dict[str, Any]:
+    """Mean, standard deviation, number and interval of the mean of known values; for `step` see
+    `mean_interval`.
+    """
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
     return {
         "n": len(known),
         "mean": float(known.mean()) if len(known) else None,
         "std": float(known.std(ddof=1)) if len(known) > 1 else None,
-        "interval": mean_interval(known),
+        "interval": mean_interval(known, step),
     }
 
 
@@ -167,6 +174,37 @@ def rate_interval(seconds: Sequence[float] | None) -> list[float] | None:
     [30.0, 60.0]
     """
     return [60 / seconds[1], 60 / seconds[0]] if seconds is not None and seconds[0] > 0 else None
+
+
+def without_interval(answer: Any) -> str:
+    """In words, which numbers of an answer have no interval, and why; empty if it does not say.
+
+    >>> class Counts:
+    ...     def to_json(self):
+    ...         return [{"count": 3, "size": 2.0, "no_interval": {"count": "counted", "size": "counted", "a.b": "?"}}]
+    >>> without_interval(Counts())
+    'Without an interval: count, size (counted).'
+    """
+    if isinstance(answer, Sequence) and len(answer) and isinstance(answer[0], Event):
+        return ""  # hits and predictions have a score each
+    document = answer.to_json()
+    rows = [row for row in (document if isinstance(document, list) else [document]) if isinstance(row, dict)]
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        for place, reason in row.get("no_interval", {}).items():
+            first = place.partition(".")[0]
+            if ("*" in first or row.get(first) not in (None, [], {})) and place not in reasons.setdefault(
+                reason, []
+            ):
+                reasons[reason].append(place)
+    said = [
+        f"{', '.join(names)} ({reason})".replace("*_", "").replace("*", "")
+        for reason, names in reasons.items()
+        if names
+    ]
+    alone = dict.fromkeys(row["interval_reason"] for row in rows if row.get("interval_reason"))
+    text = f"Without an interval: {'; '.join(said)}." if said else ""
+    return " ".join([text, *(f"There are no intervals: {reason}." for reason in alone)]).strip()
 
 
 def names_of(known: Sequence[str], most: int = 12) -> str:

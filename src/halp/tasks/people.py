@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from halp.data.clip import runs
 from halp.data.readers.video import video_reader
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Event, Events, person_recording
+from halp.tasks.intervals import headed
 from halp.video.film import SUFFIXES, film_picture
 from halp.video.finder import cut
 from halp.video.landmarks import FilmLandmarks
@@ -24,6 +26,18 @@ from halp.video.people import Person, choose_people
 #: Columns of tables for reading, with units.
 HEADINGS = {"first": "first (s)", "last": "last (s)", "best": "best (s)", "share": "share (of frames)",
             "height": "height (of the frame)", "x": "x (of the frame)"}  # fmt: skip
+
+#: Why numbers have no interval.
+NO_INTERVAL = {
+    **dict.fromkeys(("first", "last", "share"), "every frame is looked at, not a sample; a new person is found"
+                    " up to a second late"),
+    **dict.fromkeys(("height", "x", "score"), "they describe what is seen in this video"),
+}  # fmt: skip
+
+
+def people_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of people for reading: units in the names of columns."""
+    return [headed({k: v for k, v in row.items() if k != "no_interval"}, HEADINGS) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,10 @@ class People(Sequence[Person]):
 
     def to_json(self) -> list[dict[str, Any]]:
         """A row per person: number, recording, first and last moment, share of frames, height, score."""
-        return [{**person.to_json(), "recording": self.recording(person)} for person in self.people]
+        return [
+            {**person.to_json(), "recording": self.recording(person), "no_interval": NO_INTERVAL}
+            for person in self.people
+        ]
 
     def thumbnail(self, person: Person) -> npt.NDArray[np.uint8]:
         """The person `(H, W, 3)` at the moment that shows him or her best."""
@@ -124,4 +141,6 @@ def people(
         )
     reader = video_reader(reading)
     found, landmarks = reader.people(path)
+    if limit := reader.at_limit(landmarks):
+        warnings.warn(f"'{path.name}': {limit}", stacklevel=2)
     return People(path, choose_people(found, reader.person), landmarks, len(found))

@@ -96,20 +96,21 @@ class Repetitions:
         cycles = [r.cycle for r in self.repetitions if r.cycle is not None and not r.partial]
         pauses = [r.pause for r in self.repetitions if r.pause is not None and not r.partial]
         ranges = [r.range for r in self.repetitions if r.range is not None and not r.partial]
-        partial = len(self.repetitions) - self.count
+        partial, step = len(self.repetitions) - self.count, 1 / self.poses.fps
+        cycle = mean_interval(cycles, step)
         summary = {
             "count": self.count,
             "count_interval": [self.count, self.count + partial],
             "partial": partial,
             "duration_mean": float(np.mean(whole)) if whole else None,
-            "duration_interval": mean_interval(whole),
+            "duration_interval": mean_interval(whole, step),
             "duration_cv": float(np.std(whole) / np.mean(whole)) if len(whole) > 1 else None,
             "cycle_mean": float(np.mean(cycles)) if cycles else None,
-            "cycle_interval": mean_interval(cycles),
+            "cycle_interval": cycle,
             "cadence": 60 / float(np.mean(cycles)) if cycles else None,
-            "cadence_interval": rate_interval(mean_interval(cycles)),
+            "cadence_interval": rate_interval(cycle),
             "pause_mean": float(np.mean(pauses)) if pauses else None,
-            "pause_interval": mean_interval(pauses),
+            "pause_interval": mean_interval(pauses, step),
             "angle": next((r.angle for r in self.repetitions), ""),
             "range_mean": float(np.mean(ranges)) if ranges else None,
             "range_interval": mean_interval(ranges),

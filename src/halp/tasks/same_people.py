@@ -15,11 +15,17 @@ from halp.core.errors import InputError
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Events
 from halp.skeleton import get_topology
+from halp.tasks.people import NO_INTERVAL as OF_PEOPLE
 from halp.tasks.people import People, people
 from halp.video.film import SUFFIXES
 from halp.video.identity import Appearance, Match, body_build
 from halp.video.identity import same_people as match_people
 from halp.video.people import Person
+
+NO_INTERVAL = {
+    **{name: OF_PEOPLE[name] for name in ("first", "last", "share")},
+    **dict.fromkeys(("sure", "distance"), "they say how sure a name is"),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class SamePerson:
         sure = {"sure": self.sure, "distance": self.distance}
         return {"subject": self.subject, "recording": self.recording} | shown | {
             name: None if value is None else round(value, 4) for name, value in sure.items()
-        }  # fmt: skip
+        } | {"no_interval": NO_INTERVAL}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -20,7 +21,7 @@ from halp.core.urls import remote_url
 from halp.data.clip import Clip, Frames
 from halp.data.ingest.pipeline import is_store
 from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.spans import Event, Events
+from halp.data.spans import Event, Events, person_of
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed, embed_table
@@ -34,6 +35,7 @@ from halp.tasks.adapt import fit_metric
 from halp.tasks.heads import unit
 from halp.tasks.index import EXACT, IndexFacts, search_exactly
 from halp.tasks.index_update import search_index
+from halp.tasks.intervals import names_of
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,13 @@ def search(
         vectors = np.array(table.vectors[left_out])
         shown = partial(ready_clips, encoder, source, left_out[:1])
     else:
+        people = [name for name in asked.recordings if person_of(name) is not None]
+        if len(people) > 1:
+            warnings.warn(
+                f"the query shows {len(people)} people ({names_of(people)}), and hits are like any of them;"
+                " choose one with --person",
+                stacklevel=2,
+            )
         vectors = embed(encoder, asked, compact=True, progress=progress)
         left_out = _rows_of_query_file(query, vectors, source, table)
         shown = partial(ready_clips, encoder, asked, range(len(asked)))
@@ -202,10 +211,15 @@ def _rows_of_query_file(
     if not isinstance(query, (str, os.PathLike)):
         return np.zeros(0, dtype=np.int64)
     path = Path(query).resolve().with_suffix("").as_posix()
-    same = [place for place, name in enumerate(source.recordings) if path.endswith(f"/{name}")]
+    same = [place for place, name in enumerate(source.recordings) if path.endswith(f"/{_of_film(name)}")]
     rows = np.flatnonzero(np.isin(table.recording, same))
     alike = len(rows) and (unit(table.vectors[rows]) @ unit(vectors).T).max() > 0.9999
     return rows if alike and len(rows) < len(table) else np.zeros(0, dtype=np.int64)
+
+
+def _of_film(recording: str) -> str:
+    """The recording without the number of one of several people."""
+    return recording if person_of(recording) is None else recording.rpartition("#")[0]
 
 
 def _open_query(encoder: PretrainedEncoder, query: Any, reading: Reading) -> Source:

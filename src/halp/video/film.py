@@ -69,6 +69,10 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
             stream.thread_type = "AUTO"
             yield container, stream
     except av.error.FFmpegError as error:
+        if path.is_file() and not path.stat().st_size:
+            raise InputError(
+                f"video '{path}' is empty; copy it again, or remove it from the source"
+            ) from error
         raise InputError(
             f"video '{path}' cannot be read ({error.strerror or error}); convert it to mp4, or remove it from"
             " the source"

@@ -115,6 +115,8 @@ class VideoReader(PeopleFileReader):
             repairs += (f"{len(film.times)} frames at uneven times resampled to {film.fps:.2f} per second",)
         if len(people) > 1:
             repairs += (describe_people(people, reported),)
+        if limit := self.at_limit(film):
+            repairs += (limit,)
         for sentence in repairs:
             warnings.warn(f"'{path.name}': {sentence}", stacklevel=2)
         even = np.where((rows >= 0)[:, None, None, None], frames[rows], np.float32(0))
@@ -139,6 +141,16 @@ class VideoReader(PeopleFileReader):
             )
             raise problem(path, "", fault, "crop it to the people, or film them closer or in better light")
         return find_people(film), film
+
+    def at_limit(self, film: FilmLandmarks) -> str:
+        """What follows if as many people are seen at a time as are followed; empty if there are fewer."""
+        if film.people.max(initial=0) < self.persons:
+            return ""
+        most = "1 person is" if self.persons == 1 else f"{self.persons} people are"
+        return (
+            f"{most} followed at a time (--persons {self.persons}), and as many are seen: others may be in view,"
+            " and one recording may show two of them in turn; give a larger --persons"
+        )
 
     def _frames(
         self, film: FilmLandmarks, people: Sequence[Person], topology: Topology

@@ -11,9 +11,13 @@ from halp.reports.page import Report
 def page_of(answer: Any, path: Path | None = None) -> Report:
     """The page of an answer, by its type; `path` is its file, for relative links to videos."""
     from halp.reports.pages import answers, findings, movements
+    from halp.tasks.intervals import without_interval
 
     pages = {**answers.PAGES, **findings.PAGES, **movements.PAGES}
     for kind in type(answer).__mro__:
         if kind in pages:
-            return pages[kind](answer, path)
+            report = pages[kind](answer, path)
+            if reasons := without_interval(answer):
+                report.section("Intervals", reasons)
+            return report
     raise TypeError(f"there is no page of {type(answer).__name__}")

@@ -11,7 +11,7 @@ from halp.reports.figures import bars, line_chart
 from halp.reports.page import Report
 from halp.reports.pages.answers import TALLEST
 from halp.reports.player import PlayerClip, player, timeline
-from halp.tasks.angles import CAMERA, FLAT, SINGLE, Angles, angle_row, angle_rows, joint_angles
+from halp.tasks.angles import FLAT, Angles, angle_row, angle_rows, joint_angles
 from halp.tasks.clinical import SMOOTHING, clinical_rows
 from halp.tasks.curves import Curves
 from halp.tasks.gait import MEASURES, Gaits, gait_row
@@ -157,8 +157,7 @@ def angles_page(answer: Angles, path: Path | None = None) -> Report:
         "Convention",
         "Interior angles between two bones, 0 to 180 degrees, 180 where the limb is straight. Asymmetry is "
         "200 · (left − right) / (left + right) of the ranges, in per cent."
-        + (f" Note: {FLAT}." if flat else "")
-        + f" Error: {CAMERA if any(poses.height_px for poses in people) else SINGLE}.",
+        + (f" Note: {FLAT}." if flat else ""),
     )
     everything: list[dict[str, Any]] = []
     for number, poses in enumerate(people):

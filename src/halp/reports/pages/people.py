@@ -10,8 +10,7 @@ import numpy as np
 from halp.reports.drawing import tag
 from halp.reports.page import Report
 from halp.reports.player import timeline
-from halp.tasks.intervals import headed
-from halp.tasks.people import HEADINGS, People
+from halp.tasks.people import People, people_rows
 from halp.video.film import Picture, film_picture
 from halp.video.overlay import draw_person, palette
 
@@ -45,7 +44,7 @@ def people_page(answer: People, path: Path | None = None) -> Report:
             f"Person {person.number} at {person.best:.2f} s, and when this person is seen.",
         )
     report.section("Table")
-    report.rows([headed(row, HEADINGS) for row in answer.to_json()], "x is 0 on the left and 1 on the right.")
+    report.rows(people_rows(answer.to_json()), "x is 0 on the left and 1 on the right.")
     return report
 
 
