@@ -111,7 +111,7 @@ def evaluate(
 
     Returns
     -------
-    Result, or dict of them by protocol where several are named
+    Result, or dict of them by protocol if several are named
         Accuracy, metrics, confusion, and what they were measured on.
 
     Raises

@@ -65,7 +65,7 @@ class ProtocolContext:
 
     @property
     def labels(self) -> Labels:
-        """The class of every clip of the store `(N,)`, −1 where it is unknown."""
+        """The class of every clip of the store `(N,)`, −1 if it is unknown."""
         return self.store.labels
 
     @property
@@ -157,7 +157,7 @@ class Predictions:
 
     predicted: Labels
     metrics: dict[str, float] = field(default_factory=dict)
-    trained_on: int | None = None  # clips, where a protocol uses a part of the training clips only
+    trained_on: int | None = None  # clips, if a protocol uses a part of the training clips only
 
 
 class EncoderEnsemble(nn.Module):

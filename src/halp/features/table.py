@@ -53,13 +53,13 @@ class FeatureTable(RowColumns):
     Attributes
     ----------
     vectors : array (N, F) float32
-        In memory or mapped; all zeros where nobody is seen.
+        In memory or mapped; all zeros if nobody is seen.
     recordings : list of str
         Names of the recordings, each once; `recording` (N,) is a row's place in it.
     starts, stops : array (N,)
-        Seconds of the recording's own clock (frames where the rate is not known), half-open.
+        Seconds of the recording's own clock (frames if the rate is unknown), half-open.
     labels, subjects : array (N,)
-        Class and person, −1 where they are not known; `class_names` names the classes.
+        Class and person, −1 if they are unknown; `class_names` names the classes.
     seen : array (N,)
         Share of the frames in which somebody is there.
     absences : list of (recording, start, stop)
@@ -228,20 +228,6 @@ def join_vectors(
 
 
 _ROWS = 16_384  # of a group in a .parquet file
-
-
-def in_row_span(
-    rows: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64] | None]:
-    """Rows in at most as many coordinates as there are rows, and the matrix that maps weights back (None if
-    not needed): the optimum of a linear classifier with an L2 penalty lies in the span of the rows.
-    """
-    if rows.shape[1] <= len(rows):
-        return rows, None
-    squares, directions = np.linalg.eigh(rows @ rows.T)
-    known = squares > 1e-10 * max(float(squares[-1]), 1e-300)
-    sizes, directions = np.sqrt(squares[known]), directions[:, known]
-    return directions * sizes, (directions / sizes).T @ rows
 
 
 def write_vectors(

@@ -53,7 +53,7 @@ def body_frame(poses: PoseTrack) -> BodyFrame:
         return BodyFrame(ups, np.tile(forward, (len(joints), 1)), np.zeros_like(ups), slant)
     across = joints[:, poses.topology.index("hip_right")] - joints[:, poses.topology.index("hip_left")]
     across -= (across @ up)[:, None] * up
-    across = _unit(_smoothed(across, poses.fps))
+    across = _unit(smoothed(across, _SMOOTHING * poses.fps))
     # up × right is forward in right-handed coordinates; feet or nose tell where that is otherwise
     forward = np.cross(up, across)
     forward = forward * _facing_sign(joints, poses.topology, forward)
@@ -102,10 +102,11 @@ def _facing_2d(joints: Floats, topology: Topology) -> float:
     return float(np.sign(votes) or np.sign(hips[-1] - hips[0]) or 1.0)
 
 
-def _smoothed(values: Floats, fps: float) -> Floats:
+def smoothed(values: Floats, width: float) -> Floats:
+    """Values `(T, …)` under a Gaussian with a standard deviation of half a width in frames."""
     from scipy.ndimage import gaussian_filter1d
 
-    return np.asarray(gaussian_filter1d(values, _SMOOTHING * fps / 2, axis=0, mode="nearest"))
+    return np.asarray(gaussian_filter1d(values, width / 2, axis=0, mode="nearest"))
 
 
 def _unit(values: Floats) -> Floats:

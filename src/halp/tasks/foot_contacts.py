@@ -9,7 +9,7 @@ import numpy as np
 
 from halp.core.errors import InputError
 from halp.skeleton import topology_for
-from halp.tasks.body_frame import BodyFrame
+from halp.tasks.body_frame import BodyFrame, smoothed
 from halp.tasks.pose_tracks import Floats, PoseTrack
 
 SIDES = ("left", "right")
@@ -51,11 +51,7 @@ def foot_joint(poses: PoseTrack, side: str, kind: str) -> int:
 
 def distance_ahead(relative: Floats, frame: BodyFrame, fps: float) -> Floats:
     """How far a foot is in front of the hips `(T,)`, smoothed."""
-    from scipy.ndimage import gaussian_filter1d
-
-    return np.asarray(
-        gaussian_filter1d((relative * frame.forward).sum(1), _SMOOTHING * fps / 2, mode="nearest")
-    )
+    return smoothed((relative * frame.forward).sum(1), _SMOOTHING * fps)
 
 
 def extremes(way: Floats, leg: float, fps: float) -> np.ndarray:

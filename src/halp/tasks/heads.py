@@ -7,7 +7,6 @@ All give logits `(N, C)`; what follows (temperature, "none of these") does not d
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
-from halp.features.table import in_row_span
+from halp.evaluation.logistic import LogisticPath
 
 Vectors = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -128,7 +127,7 @@ def round_to_eight_bit(rows: Vectors) -> Vectors:
 
 def fit_heads(tried: Sequence[Candidate], vectors: Vectors, labels: Labels, classes: int) -> list[Head]:
     """One classifier per candidate on the same standardised vectors; linear ones share computations."""
-    path = LogisticPath(vectors, labels, classes) if any(c.kind == "linear" for c in tried) else None
+    path = logistic_path(vectors, labels, classes) if any(c.kind == "linear" for c in tried) else None
     heads = {
         candidate: fit_head(candidate, vectors, labels, classes, standard=True, path=path)
         for candidate in sorted(tried, key=lambda candidate: candidate.setting)
@@ -149,7 +148,7 @@ def fit_head(
     """Fit one classifier on labelled vectors `(N, F)`, labels 0 … C − 1; a class may be without any.
 
     `standard`: the vectors are standardised already. `one_scale`: their columns share a unit, as raw
-    coordinates do. `path`: of these vectors, where several strengths are fitted.
+    coordinates do. `path`: of these vectors, if several strengths are fitted.
     """
     vectors = np.asarray(vectors, dtype=np.float32)
     mean, scale = np.zeros(vectors.shape[1], np.float32), np.ones(vectors.shape[1], np.float32)
@@ -163,7 +162,7 @@ def fit_head(
         np.add.at(weight, labels, bank)
         weight = unit(weight)
     elif candidate.kind == "linear":
-        weight, bias = (path or LogisticPath(vectors, labels, classes)).fit(candidate.setting)
+        weight, bias = (path or logistic_path(vectors, labels, classes)).fit(candidate.setting)
     return Head(candidate, classes, mean, scale, bank, labels.copy(), weight, bias)
 
 
@@ -191,35 +190,7 @@ def project_to_row_span(
     return (directions * np.sqrt(np.maximum(sizes, 0))).astype(np.float32)
 
 
-class LogisticPath:
-    """Multinomial regression with an L2 penalty 1 / strength on rows over √F, for a series of strengths.
-
-    The optimum lies in the span of the rows, so it is found in as many coordinates as there are rows where
-    these are fewer; each strength starts from the optimum of the one before.
-    """
-
-    def __init__(self, rows: Vectors, labels: Labels, classes: int) -> None:
-        from sklearn.linear_model import LogisticRegression
-
-        self.labels, self.shape = labels, (classes, rows.shape[1])
-        self.there = np.unique(labels)
-        self.inputs, self.back = in_row_span(rows.astype(np.float64))
-        self.inputs = self.inputs / np.sqrt(rows.shape[1])
-        self.model = LogisticRegression(max_iter=500, class_weight="balanced", warm_start=True)
-
-    def fit(self, strength: float) -> tuple[Vectors, Vectors]:
-        """Weights `(C, F)` and biases."""
-        weight, bias = np.zeros(self.shape, np.float32), np.full(self.shape[0], -50.0, np.float32)
-        if len(self.there) < 2:
-            bias[self.there] = 0
-            return weight, bias
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # few labels of many classes are what this is for
-            fitted = self.model.set_params(C=strength).fit(self.inputs, self.labels)
-        coefficients = (fitted.coef_ if self.back is None else fitted.coef_ @ self.back) / np.sqrt(
-            self.shape[1]
-        )
-        # of two classes there is one vector of coefficients: half of it for the one, half against the other
-        sign = np.array([[-0.5], [0.5]]) if len(self.there) == 2 else 1.0
-        weight[self.there], bias[self.there] = sign * coefficients, np.ravel(sign) * fitted.intercept_
-        return weight, bias
+def logistic_path(rows: Vectors, labels: Labels, classes: int) -> LogisticPath:
+    """Regression on rows over √F with classes weighted alike, for a series of strengths."""
+    unit_of_rows = float(np.sqrt(rows.shape[1]))
+    return LogisticPath(rows, labels, classes, iterations=500, unit=unit_of_rows, balanced=True)

@@ -21,6 +21,7 @@ from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Event, Events
 from halp.features.source import AnySource
 from halp.tasks.angles import angle_joints, joint_angles
+from halp.tasks.body_frame import smoothed
 from halp.tasks.compare import align
 from halp.tasks.excursions import FASTEST, SAMPLES, best_component, best_curve, resampled, spectral_arc_length
 from halp.tasks.intervals import mean_interval, rate_interval, rounded, with_interval
@@ -213,9 +214,11 @@ def find_repetitions(
     if len(poses.joints) < 3 * FASTEST * poses.fps:
         return Repetitions(poses, [], np.zeros(len(poses.joints)), None)
     body = body_coordinates(poses)
-    smooth = _smoothed(body.reshape(len(body), -1), poses.fps)
+    smooth = smoothed(body.reshape(len(body), -1), _SMOOTHING * poses.fps)
     if angle is not None:
-        bend = _smoothed(filled(joint_angles(poses.joints, poses.topology)[angle])[:, None], poses.fps)
+        bend = smoothed(
+            filled(joint_angles(poses.joints, poses.topology)[angle])[:, None], _SMOOTHING * poses.fps
+        )
         bend -= bend.mean()
         curve, spans = best_curve([bend[:, 0]], bend, poses.fps, _SMALLEST_BEND)
     else:
@@ -275,12 +278,6 @@ def body_coordinates(poses: PoseTrack) -> Floats:
     bones = [np.linalg.norm(joints[:, child] - joints[:, parent], axis=1) for child, parent in topology.bones]
     length = float(np.median(np.mean(bones, axis=0))) if bones else 1.0
     return (joints - centre) / max(length, 1e-9)
-
-
-def _smoothed(values: Floats, fps: float) -> Floats:
-    from scipy.ndimage import gaussian_filter1d
-
-    return np.asarray(gaussian_filter1d(values, _SMOOTHING * fps / 2, axis=0, mode="nearest"))
 
 
 def _distances(cuts: list[Floats], reference: int | None) -> tuple[list[float], int | None]:

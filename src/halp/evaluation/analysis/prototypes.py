@@ -59,7 +59,7 @@ def key_space(run: Run) -> KeySpace | None:
 def prototype_similarities(run: Run, store: Store) -> Series:
     """Similarity of one key, two kept positives and a dropped one to every prototype, closest first.
 
-    Empty where the run has no prototypes.
+    Empty if the run has no prototypes.
     """
     space = key_space(run)
     if space is None:

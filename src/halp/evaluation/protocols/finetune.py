@@ -29,9 +29,9 @@ from halp.evaluation.protocols.linear import (
     build_head,
     evaluate_linear,
     linear_scores,
-    stepped_rate,
 )
 from halp.features.encode import encode_centres
+from halp.training.optimisers import stepped_rate
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,9 @@ def finetune(
     rows, target = torch.from_numpy(np.asarray(clips)), torch.from_numpy(np.asarray(labels))
     with Bar("fine-tuning", settings.epochs, shown=progress) as bar:
         for epoch in range(settings.epochs):
-            optimiser.param_groups[0]["lr"] = stepped_rate(settings.learning_rate, epoch, settings.milestones)
+            optimiser.param_groups[0]["lr"] = stepped_rate(
+                settings.learning_rate, epoch, settings.milestones, 0.1
+            )
             order = torch.randperm(len(rows), generator=generator(seed, "finetune order", epoch))
             for step, batch in enumerate(order.split(settings.batch_size)):
                 draws = generator(seed, "finetune crops", epoch, step)

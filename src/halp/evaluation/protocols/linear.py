@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,9 +16,10 @@ from halp.core.config import CheckedSettings, limited
 from halp.core.errors import InputError, check_choice
 from halp.core.progress import Bar
 from halp.core.sampling import generator
+from halp.evaluation.logistic import LogisticPath
 from halp.evaluation.protocol import Features, Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.ridge import Fold, group_folds
-from halp.features.table import in_row_span
+from halp.training.optimisers import stepped_rate
 
 SOLVERS = ("sgd", "exact")
 # of equally good ones the largest is taken
@@ -87,11 +87,6 @@ def build_head(kind: str, inputs: int, classes: int, draws: torch.Generator, hid
     return nn.Sequential(first, nn.ReLU(), last)
 
 
-def stepped_rate(rate: float, epoch: int, milestones: Sequence[int]) -> float:
-    """Learning rate of an epoch: a tenth from every milestone on."""
-    return rate * 0.1 ** sum(epoch >= milestone for milestone in milestones)
-
-
 def fit_linear(
     crops: Crops,
     labels: npt.NDArray[np.int64],
@@ -148,7 +143,9 @@ def _fit_by_sgd(
                 else:
                     head = build(classes, draws)
                 optimiser = torch.optim.SGD(head.parameters(), lr=settings.learning_rate, momentum=0.9)
-            optimiser.param_groups[0]["lr"] = stepped_rate(settings.learning_rate, epoch, settings.milestones)
+            optimiser.param_groups[0]["lr"] = stepped_rate(
+                settings.learning_rate, epoch, settings.milestones, 0.1
+            )
             for rows in torch.randperm(len(target), generator=draws).split(settings.batch_size):
                 loss = nn.functional.cross_entropy(head(features[rows]), target[rows])
                 optimiser.zero_grad(set_to_none=True)
@@ -173,34 +170,22 @@ def _fit_exactly(
     features: Tensor, target: Tensor, classes: int, penalties: Sequence[float], scale: str = "each"
 ) -> list[nn.Module]:
     """One classifier per penalty, each started from the one before."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
     # a single clip has no spread; its features are left as wide as they are
     spread = features.std(0).clamp_min(1e-6) if len(features) > 1 else torch.ones(features.shape[1])
     if scale == "one":
         spread = torch.full_like(spread, float(spread.square().mean().sqrt()))
     mean = features.mean(0)
-    rows, back = in_row_span(((features - mean) / spread).double().numpy())
-    labels = target.numpy()
-    there = np.unique(labels)
+    rows = ((features - mean) / spread).double().numpy()
+    path = LogisticPath(rows, target.numpy(), classes, iterations=1000, tolerance=1e-6)
     # the mean cross entropy + penalty / 2 · ‖weights‖²; of two classes there is one vector, halved between them
-    two, sign = (2, np.array([[-0.5], [0.5]])) if len(there) == 2 else (1, np.array(1.0))
-    model = LogisticRegression(max_iter=1000, tol=1e-6, warm_start=True)
+    vectors = 2 if len(path.there) == 2 else 1
     found: list[nn.Module] = []
     for penalty in penalties:
         layer = nn.Linear(features.shape[1], classes)
+        weight, bias = path.fit(vectors / (len(rows) * penalty))
         with torch.no_grad():
-            layer.weight.zero_()
-            layer.bias.fill_(-50.0)  # of classes without a clip
-            layer.bias[there] = 0.0
-            if len(there) > 1:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ConvergenceWarning)  # a tiny penalty takes longest
-                    model.set_params(C=two / (len(rows) * penalty)).fit(rows, labels)
-                weight = model.coef_ if back is None else model.coef_ @ back
-                layer.weight[there] = torch.from_numpy(sign * weight).float()
-                layer.bias[there] = torch.from_numpy(np.ravel(sign) * model.intercept_).float()
+            layer.weight.copy_(torch.from_numpy(weight))
+            layer.bias.copy_(torch.from_numpy(bias))
         found.append(_Standardised(mean, spread, layer).requires_grad_(False))
     return found
 
