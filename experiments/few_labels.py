@@ -170,7 +170,7 @@ class Measurement:
             best = head.logits(self.vectors[self.test]).argmax(1)
         else:
             fitted = fit_classifier(
-                self.vectors[rows], labels, names, groups=groups, kind=choice.candidate.kind
+                self.vectors[rows], labels, names, units=groups, kind=choice.candidate.kind
             )
             best = fitted.predict(self.vectors[self.test]).best
         return np.asarray(there[best] == self.labels[self.test])

@@ -35,7 +35,7 @@ from halp.tasks.adapt import Neighbourhood
 from halp.tasks.calibration import REJECTION_RATE
 from halp.tasks.classifier import fit_classifier
 from halp.tasks.classify import disable_unreliable_rejection
-from halp.tasks.labelling import group_clips
+from halp.tasks.labelling import validation_units
 
 SHOTS = (3, 5, 10, None)
 
@@ -51,13 +51,13 @@ def measure(
     clips = [draw.permutation(np.flatnonzero(pool & (task.labels == label)))[:shots] for label in known]
     rows = np.concatenate(clips)
     labels = np.searchsorted(known, task.labels[rows])
-    groups, grouped_by = group_clips(labels, people[rows].tolist(), np.arange(len(rows)))
+    groups, grouped_by = validation_units(labels, people[rows].tolist(), np.arange(len(rows)))
     kind, near = "prototypes", None
     if adapt:
         others = np.setdiff1d(np.flatnonzero(pool), rows)
         kind, near = "adapted", Neighbourhood.of(vectors[rows], vectors[others])
     names = [str(label) for label in known]
-    model = fit_classifier(vectors[rows], labels, names, groups=groups, kind=kind, neighbourhood=near)
+    model = fit_classifier(vectors[rows], labels, names, units=groups, kind=kind, neighbourhood=near)
     model = disable_unreliable_rejection(model, grouped_by)
     test = np.flatnonzero(~np.isin(people, taught))
     is_known = np.isin(task.labels[test], known)

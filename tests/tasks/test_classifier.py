@@ -333,7 +333,7 @@ def test_a_thousand_labels_are_fitted_and_assessed_in_seconds() -> None:
     rows = sample_rows(labels, people, MOST, 0)
     began = time.process_time()
     with threadpool_limits(1):
-        fit_classifier(vectors, labels, [str(label) for label in range(24)], groups=people)
+        fit_classifier(vectors, labels, [str(label) for label in range(24)], units=people)
         part = vectors[rows], vectors[rows][:, ::2], labels[rows], people[rows], rows
         assessed = assess(*part, progress=False)
     assert time.process_time() - began < 10

@@ -18,7 +18,7 @@ from halp.tasks.adapt import Neighbourhood
 from halp.tasks.assessment import cross_validate
 from halp.tasks.classifier import TUNED, Classifier, Prediction, fit_classifier, folds, sample_rows, suggest
 from halp.tasks.classify import disable_unreliable_rejection
-from halp.tasks.labelling import group_clips
+from halp.tasks.labelling import validation_units
 
 SUGGESTED = 12
 MANY = 4 * SUGGESTED  # recordings without a label that are enough to choose from
@@ -51,10 +51,10 @@ def fit_labels(
     rows, labels, classes = _labelled(values, names)
     if len(classes) < 2:
         return None
-    groups, grouped_by = _groups(collection, rows, labels)
+    units, grouped_by = _units(collection, rows, labels)
     near = _neighbourhood(collection, rows, values)
     vectors = np.asarray(collection.table.vectors[rows])
-    classifier = fit_classifier(vectors, labels, classes, groups=groups, neighbourhood=near)
+    classifier = fit_classifier(vectors, labels, classes, units=units, neighbourhood=near)
     classifier = disable_unreliable_rejection(classifier, grouped_by)
     prediction = classifier.predict(collection.table.vectors)
     open_rows = candidates(collection, values, revision)
@@ -92,17 +92,17 @@ def assess_labels(
     the others'.
     """
     rows, labels, classes = _labelled(values, names)
-    groups, grouped_by = _groups(collection, rows, labels)
-    scarce = [number for number in range(len(classes)) if len(np.unique(groups[labels == number])) < 2]
+    units, grouped_by = _units(collection, rows, labels)
+    scarce = [number for number in range(len(classes)) if len(np.unique(units[labels == number])) < 2]
     enough = ~np.isin(labels, scarce)
-    rows, labels, groups = rows[enough], labels[enough], groups[enough]
+    rows, labels, units = rows[enough], labels[enough], units[enough]
     facts: dict[str, Any] = {"grouped_by": grouped_by, "left_out": [classes[number] for number in scarce]}
     if len(classes) - len(scarce) < 2:
         return replace(model, assessment=facts)
-    chosen = sample_rows(labels, groups, _JUDGED, 0)
-    rows, labels, groups = rows[chosen], labels[chosen], groups[chosen]
+    chosen = sample_rows(labels, units, _JUDGED, 0)
+    rows, labels, units = rows[chosen], labels[chosen], units[chosen]
     known = np.unique(labels, return_inverse=True)[1]
-    if not list(folds(known, groups)):
+    if not list(folds(known, units)):
         return replace(model, assessment=facts)
     encoder = collection.encoder
     plain = RawCoordinates(encoder.topology, stream=encoder.stream, persons=encoder.persons)
@@ -111,8 +111,8 @@ def assess_labels(
     recordings, vectors = collection.recording[rows], np.asarray(collection.table.vectors[rows])
     near = _neighbourhood(collection, rows, values)
     scores = {
-        "encoder": cross_validate(vectors, known, groups, recordings, neighbourhood=near),
-        "raw": cross_validate(raw, known, groups, recordings, one_scale=True),
+        "encoder": cross_validate(vectors, known, units, recordings, neighbourhood=near),
+        "raw": cross_validate(raw, known, units, recordings, one_scale=True),
     }
     accuracies = {
         name: {
@@ -137,8 +137,8 @@ def _neighbourhood(
     if len(others) > room:
         others = np.sort(np.random.default_rng(0).choice(others, room, replace=False))
     own, further = (np.asarray(collection.table.vectors[part]) for part in (rows, others))
-    groups = collection.recording[np.concatenate([rows, others])].astype(np.int64)
-    return Neighbourhood.of(own, further, groups, most=_NEAR)
+    units = collection.recording[np.concatenate([rows, others])].astype(np.int64)
+    return Neighbourhood.of(own, further, units, most=_NEAR)
 
 
 def _labelled(
@@ -150,10 +150,10 @@ def _labelled(
     return rows, labels.astype(np.int64), [names[number] for number in there]
 
 
-def _groups(
+def _units(
     collection: Collection, rows: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], str]:
     subjects = collection.table.subjects[rows].tolist()
-    return group_clips(
+    return validation_units(
         labels, subjects, np.unique(collection.recording[rows], return_inverse=True)[1].astype(np.int64)
     )

@@ -21,7 +21,7 @@ from halp.core.errors import InputError
 from halp.tasks.heads import SHARPNESS, Candidate, Head, Labels, Vectors, column_scale, standardise, unit
 
 Floats = npt.NDArray[np.float64]
-Groups = npt.NDArray[np.int64]
+Units = npt.NDArray[np.int64]
 # in the order in which they are taken where nothing can be cross-validated
 METHODS = ("both", "spread", "metric")
 MOST = 3000  # clips that a neighbourhood is made of; of more the labelled ones and a sample
@@ -51,8 +51,8 @@ class Metric:
         return unit(standardise(vectors, self.mean, self.scale, self.axes, self.left))
 
 
-def fit_metric(vectors: Vectors, groups: Groups | None = None, *, seed: int = 0) -> Metric:
-    """The metric of unlabelled clips `(N, F)`; clips of one group (a recording) are not neighbours.
+def fit_metric(vectors: Vectors, units: Units | None = None, *, seed: int = 0) -> Metric:
+    """The metric of unlabelled clips `(N, F)`; clips of one unit (a recording) are not neighbours.
 
     Of many clips a sample is taken. With fewer pairs of mutual neighbours than twice the directions, fewer
     directions are shrunk.
@@ -64,18 +64,18 @@ def fit_metric(vectors: Vectors, groups: Groups | None = None, *, seed: int = 0)
     rows = np.arange(len(vectors))
     if len(rows) > MOST:
         rows = np.sort(np.random.default_rng(seed).choice(len(rows), MOST, replace=False))
-    vectors, groups = np.asarray(vectors[rows], dtype=np.float32), None if groups is None else groups[rows]
+    vectors, units = np.asarray(vectors[rows], dtype=np.float32), None if units is None else units[rows]
     mean, scale = vectors.mean(0), column_scale(vectors)
     rows = ((vectors - mean) / scale).astype(np.float32)
     directions = unit(rows)
-    return Metric(mean, scale, *_shrunk_axes(rows, directions @ directions.T, groups))
+    return Metric(mean, scale, *_shrunk_axes(rows, directions @ directions.T, units))
 
 
-def _shrunk_axes(rows: Vectors, similarity: Vectors, groups: Groups | None) -> tuple[Vectors, Vectors]:
+def _shrunk_axes(rows: Vectors, similarity: Vectors, units: Units | None) -> tuple[Vectors, Vectors]:
     """Directions in which mutual neighbours differ most, and the share of each that is kept."""
     from sklearn.utils.extmath import randomized_svd
 
-    first, second = mutual_neighbours(similarity, groups)
+    first, second = mutual_neighbours(similarity, units)
     width = rows.shape[1]
     number = min(DIRECTIONS, len(first) // 2, width - 1)
     if number < 1:
@@ -89,31 +89,31 @@ def _shrunk_axes(rows: Vectors, similarity: Vectors, groups: Groups | None) -> t
 
 
 def mutual_neighbours(
-    similarity: Vectors, groups: Groups | None = None, k: int = MUTUAL
+    similarity: Vectors, units: Units | None = None, k: int = MUTUAL
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Pairs of rows that are among the k nearest of each other, of different groups.
+    """Pairs of rows that are among the k nearest of each other, of different units.
 
     >>> pairs = mutual_neighbours(np.array([[1, 0.9, 0.1], [0.9, 1, 0.2], [0.1, 0.2, 1]]), k=1)
     >>> [side.tolist() for side in pairs]
     [[0], [1]]
     """
-    nearest = _nearest(similarity, groups, k)
+    nearest = _nearest(similarity, units, k)
     near = np.zeros(similarity.shape, dtype=bool)
     near[np.arange(len(near))[:, None], nearest] = True
-    near &= _allowed(similarity, groups)
+    near &= _allowed(similarity, units)
     first, second = np.nonzero(np.triu(near & near.T))
     return first, second
 
 
-def _allowed(similarity: Vectors, groups: Groups | None) -> npt.NDArray[np.bool_]:
-    """Which pairs may be neighbours: two clips, not of one group."""
-    alone = np.arange(len(similarity)) if groups is None else groups
+def _allowed(similarity: Vectors, units: Units | None) -> npt.NDArray[np.bool_]:
+    """Which pairs may be neighbours: two clips, not of one unit."""
+    alone = np.arange(len(similarity)) if units is None else units
     return np.asarray(alone[:, None] != alone[None])
 
 
-def _nearest(similarity: Vectors, groups: Groups | None, k: int) -> npt.NDArray[np.int64]:
-    """The k most similar rows of every row `(N, k)`, of other groups if enough exist."""
-    values = np.where(_allowed(similarity, groups), similarity, -2)
+def _nearest(similarity: Vectors, units: Units | None, k: int) -> npt.NDArray[np.int64]:
+    """The k most similar rows of every row `(N, k)`, of other units if enough exist."""
+    values = np.where(_allowed(similarity, units), similarity, -2)
     k = min(k, len(values) - 1)
     return np.argpartition(-values, k - 1, axis=1)[:, :k] if k else np.zeros((len(values), 0), dtype=np.int64)
 
@@ -130,31 +130,31 @@ class Neighbourhood:
     metric: Metric
     products: Vectors  # of the standardised rows (N, N)
     shrunk: Vectors  # what is shrunk of the rows (N, r)
-    groups: Groups | None = None
+    units: Units | None = None
 
     @classmethod
     def of(
         cls,
         labelled: Vectors,
         unlabelled: Vectors,
-        groups: Groups | None = None,
+        units: Units | None = None,
         *,
         most: int = MOST,
         seed: int = 0,
     ) -> Neighbourhood:
-        """Of labelled and unlabelled vectors; `groups` are those of both, in this order."""
+        """Of labelled and unlabelled vectors; `units` are those of both, in this order."""
         room = max(most - len(labelled), 0)
         chosen = np.arange(len(unlabelled))
         if len(chosen) > room:
             chosen = np.sort(np.random.default_rng(seed).choice(len(unlabelled), room, replace=False))
         vectors = np.concatenate([labelled, unlabelled[chosen]]).astype(np.float32)
-        if groups is not None:
-            groups = np.concatenate([groups[: len(labelled)], groups[len(labelled) + chosen]])
+        if units is not None:
+            units = np.concatenate([units[: len(labelled)], units[len(labelled) + chosen]])
         mean, scale = vectors.mean(0), column_scale(vectors)
         rows = ((vectors - mean) / scale).astype(np.float32)
         products = rows @ rows.T
-        axes, left = _shrunk_axes(rows, _cosines(products), groups)
-        return cls(vectors, Metric(mean, scale, axes, left), products, rows @ axes, groups)
+        axes, left = _shrunk_axes(rows, _cosines(products), units)
+        return cls(vectors, Metric(mean, scale, axes, left), products, rows @ axes, units)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -181,10 +181,10 @@ class Neighbourhood:
         rest = np.setdiff1d(np.arange(len(self)), rows)
         if len(rest) < 2:
             return True
-        groups = np.arange(len(self)) if self.groups is None else self.groups
+        units = np.arange(len(self)) if self.units is None else self.units
 
         def nearest(of: Labels) -> Vectors:
-            others = groups[of][:, None] != groups[rest]
+            others = units[of][:, None] != units[rest]
             return np.asarray(np.where(others, self._plain_cosines[np.ix_(of, rest)], -2).max(1))
 
         own = np.sort(nearest(rest[:: -(-len(rest) // _SOME)]))
@@ -202,7 +202,7 @@ class Neighbourhood:
         if shrunk not in self._solvers:
             cosines = self.cosines(method)
             system = cosines.astype(np.float32) + SOFT_PENALTY * np.eye(len(cosines), dtype=np.float32)
-            self._solvers[shrunk] = graph(cosines, self.groups), cho_factor(system, check_finite=False)
+            self._solvers[shrunk] = graph(cosines, self.units), cho_factor(system, check_finite=False)
         return self._solvers[shrunk]
 
     def weights(self, method: str, rows: Labels, labels: Labels, classes: int) -> Floats:
@@ -262,14 +262,14 @@ def _spread_of(cosines: Vectors, weights: npt.NDArray[np.floating]) -> float:
     return max(float(np.std(cosines[:: -(-len(cosines) // _SOME)] @ weights)), 1e-9)
 
 
-def graph(cosines: Vectors, groups: Groups | None = None) -> object:
+def graph(cosines: Vectors, units: Units | None = None) -> object:
     """The normalised graph of neighbours, D^(−1/2) W D^(−1/2), as a sparse matrix."""
     from scipy.sparse import coo_array
 
-    nearest = _nearest(cosines, groups, NEIGHBOURS)
+    nearest = _nearest(cosines, units, NEIGHBOURS)
     rows = np.repeat(np.arange(len(cosines)), nearest.shape[1])
     columns = nearest.ravel()
-    allowed = _allowed(cosines, groups)[rows, columns]
+    allowed = _allowed(cosines, units)[rows, columns]
     weight = np.exp((cosines[rows, columns].astype(np.float64) - 1) / WARMTH) * allowed
     one_way = coo_array((weight, (rows, columns)), shape=cosines.shape).tocsr()
     links = one_way.maximum(one_way.T)
@@ -298,11 +298,11 @@ def allowed_methods(clips: int, classes: int, methods: Sequence[str] = METHODS) 
 
 
 def better_by_more_than_noise(
-    right: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_], groups: Groups
+    right: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_], units: Units
 ) -> bool:
-    """Whether the first is right more often by over one standard error of the difference, by groups."""
+    """Whether the first is right more often by over one standard error of the difference, by units."""
     gaps = right.astype(float) - other
-    sums = np.bincount(np.unique(groups, return_inverse=True)[1], gaps - gaps.mean())
+    sums = np.bincount(np.unique(units, return_inverse=True)[1], gaps - gaps.mean())
     number = len(sums)
     error = np.sqrt(number / max(number - 1, 1) * float(sums @ sums)) / len(gaps)
     return bool(gaps.mean() > error + 1e-9)

@@ -35,11 +35,11 @@ class Score:
         cls,
         right: npt.NDArray[np.bool_],
         recordings: npt.NDArray[np.int64],
-        groups: npt.NDArray[np.int64],
+        units: npt.NDArray[np.int64],
         chosen: str,
     ) -> Score:
         """The score of answers `(N,)` that are right or not."""
-        interval = accuracy_interval(right, recordings, groups)
+        interval = accuracy_interval(right, recordings, units)
         return cls(float(right.mean()), *interval, len(np.unique(recordings)), chosen)
 
 
@@ -47,7 +47,7 @@ def assess(
     vectors: Vectors,
     raw: Vectors,
     labels: Labels,
-    groups: npt.NDArray[np.int64],
+    units: npt.NDArray[np.int64],
     recordings: npt.NDArray[np.int64],
     *,
     kind: str = "auto",
@@ -64,7 +64,7 @@ def assess(
     only, so that nothing can be held out; `curve` maps the number of labelled recordings per class to the
     mean accuracies of both.
     """
-    splits = folds(labels, groups, seed)
+    splits = folds(labels, units, seed)
     if not splits:
         return {"encoder": None, "raw": None, "curve": {}}
     scores, curves = [], []
@@ -72,10 +72,10 @@ def assess(
         for features, near in ((vectors, neighbourhood), (raw, None)):
             how: dict[str, Any] = {"seed": seed, "one_scale": features is raw, "neighbourhood": near}
             classes, rows = int(labels.max()) + 1, np.arange(len(labels))
-            chosen = choose(features, labels, classes, groups, kind, rows=rows, **how)
-            score = cross_validate(features, labels, groups, recordings, kind=kind, bar=bar, **how)
+            chosen = choose(features, labels, classes, units, kind, rows=rows, **how)
+            score = cross_validate(features, labels, units, recordings, kind=kind, bar=bar, **how)
             scores.append({**asdict(score), "chosen": str(chosen)})
-            curves.append(learning_curve(chosen, features, labels, groups, splits, **how))
+            curves.append(learning_curve(chosen, features, labels, units, splits, **how))
             bar.advance()
     curve = {count: (curves[0][count], curves[1][count]) for count in curves[0]}
     return {"encoder": scores[0], "raw": scores[1], "curve": curve}
@@ -84,7 +84,7 @@ def assess(
 def cross_validate(
     vectors: Vectors,
     labels: Labels,
-    groups: npt.NDArray[np.int64],
+    units: npt.NDArray[np.int64],
     recordings: npt.NDArray[np.int64],
     *,
     kind: str = "auto",
@@ -96,32 +96,27 @@ def cross_validate(
     """Nested: in every fold the classifier is chosen on the training part alone."""
     right = np.zeros(len(labels), dtype=bool)
     classes = [str(label) for label in range(int(labels.max()) + 1)]
-    for train, test in folds(labels, groups, seed):
+    for train, test in folds(labels, units, seed):
         part = vectors[train], labels[train]
-        choice = choose(*part, len(classes), groups[train], kind, seed, one_scale, neighbourhood, train)
+        choice = choose(*part, len(classes), units[train], kind, seed, one_scale, neighbourhood, train)
         if neighbourhood is not None and choice.method != PLAIN:
             guess = neighbourhood.scores(choice.method, train, labels[train], len(classes), test).argmax(1)
         else:
             fitted = fit_classifier(
-                *part,
-                classes,
-                groups=groups[train],
-                kind=choice.candidate.kind,
-                seed=seed,
-                one_scale=one_scale,
+                *part, classes, units=units[train], kind=choice.candidate.kind, seed=seed, one_scale=one_scale
             )
             guess = fitted.predict(vectors[test]).best
         right[test] = guess == labels[test]
         if bar is not None:
             bar.advance()
-    return Score.of(right, recordings, groups, kind)
+    return Score.of(right, recordings, units, kind)
 
 
 def learning_curve(
     chosen: Choice,
     vectors: Vectors,
     labels: Labels,
-    groups: npt.NDArray[np.int64],
+    units: npt.NDArray[np.int64],
     splits: Splits,
     *,
     seed: int = 0,
@@ -134,13 +129,13 @@ def learning_curve(
     """
     classes, draw = int(labels.max()) + 1, np.random.default_rng(seed)
     fewest = min(
-        len(np.unique(groups[train][labels[train] == label]))
+        len(np.unique(units[train][labels[train] == label]))
         for train, _ in splits
         for label in np.unique(labels[train])
     )
 
     def accuracy(count: int, train: Labels, test: Labels, span: Vectors) -> float:
-        rows = few_per_class(train, labels, groups, count, draw)
+        rows = few_per_class(train, labels, units, count, draw)
         if neighbourhood is not None and chosen.method != PLAIN:
             scores = neighbourhood.scores(chosen.method, rows, labels[rows], classes, test)
         else:
@@ -164,12 +159,12 @@ def learning_curve(
 
 
 def few_per_class(
-    rows: Labels, labels: Labels, groups: npt.NDArray[np.int64], count: int, draw: np.random.Generator
+    rows: Labels, labels: Labels, units: npt.NDArray[np.int64], count: int, draw: np.random.Generator
 ) -> Labels:
-    """The rows of `count` random groups of every class."""
+    """The rows of `count` random units of every class."""
     kept = []
     for label in np.unique(labels[rows]):
         members = rows[labels[rows] == label]
-        chosen = draw.permutation(np.unique(groups[members]))[:count]
-        kept.append(members[np.isin(groups[members], chosen)])
+        chosen = draw.permutation(np.unique(units[members]))[:count]
+        kept.append(members[np.isin(units[members], chosen)])
     return np.concatenate(kept)

@@ -39,10 +39,10 @@ def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
     return float(math.exp(minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded").x))
 
 
-def nearest_similarities(directions: npt.NDArray[np.float32], groups: npt.NDArray[np.int64]) -> Floats:
-    """Each labelled vector's similarity to the nearest of another group (recording or person), sorted."""
+def nearest_similarities(directions: npt.NDArray[np.float32], units: npt.NDArray[np.int64]) -> Floats:
+    """Each labelled vector's similarity to the nearest of another unit (recording or person), sorted."""
     similarities = directions @ directions.T
-    similarities[groups[:, None] == groups[None]] = -np.inf
+    similarities[units[:, None] == units[None]] = -np.inf
     nearest = similarities.max(1, initial=-np.inf).astype(np.float64)
     return np.sort(nearest[np.isfinite(nearest)])
 
@@ -82,21 +82,21 @@ def rejection_threshold(similarities: Floats, rate: float) -> float:
 
 
 def accuracy_interval(
-    right: npt.NDArray[np.bool_], recordings: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]
+    right: npt.NDArray[np.bool_], recordings: npt.NDArray[np.int64], units: npt.NDArray[np.int64]
 ) -> tuple[float, float]:
     """A 95 % interval of the accuracy of answers `(N,)`: the wider of two.
 
     Wilson's interval, where the windows of a recording count once; and the accuracy ± t standard errors,
-    where answers of one group (a person) go together: s² = G / (G − 1) · Σ_g (Σ_{i in g} (right_i −
+    where answers of one unit (a person) go together: s² = G / (G − 1) · Σ_g (Σ_{i in g} (right_i −
     accuracy))² / N².
     """
     from scipy.stats import t
 
     accuracy, count = float(right.mean()), len(np.unique(recordings))
     low, high = wilson(round(accuracy * count), count)
-    number = len(np.unique(groups))
+    number = len(np.unique(units))
     if number > 1:
-        sums = np.bincount(np.unique(groups, return_inverse=True)[1], right - accuracy)
+        sums = np.bincount(np.unique(units, return_inverse=True)[1], right - accuracy)
         reach = t.ppf(0.975, number - 1) * math.sqrt(number / (number - 1) * float(sums @ sums)) / len(right)
         low, high = min(low, accuracy - reach), max(high, accuracy + reach)
     return float(max(0.0, min(low, accuracy))), float(min(1.0, max(high, accuracy)))

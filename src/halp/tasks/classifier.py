@@ -63,7 +63,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A head with its temperature, sorted similarities to other groups, and the share to reject, or None."""
+    """A head with its temperature, sorted similarities to other units, and the share to reject, or None."""
 
     head: Head
     classes: tuple[str, ...]
@@ -101,37 +101,37 @@ def fit_classifier(
     labels: Labels,
     classes: Sequence[str],
     *,
-    groups: npt.NDArray[np.int64] | None = None,
+    units: npt.NDArray[np.int64] | None = None,
     kind: str = "auto",
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     one_scale: bool = False,
     neighbourhood: Neighbourhood | None = None,
 ) -> Classifier:
-    """Fit on labelled vectors `(N, F)`; a group (recording or person) stays on one side of every fold.
+    """Fit on labelled vectors `(N, F)`; a unit (recording or person) stays on one side of every fold.
 
     `one_scale`: the columns share a unit, as raw coordinates do. A `neighbourhood` of these vectors, in their
     order, and of others without labels lets the kinds `auto` and `adapted` use them.
     """
     vectors, labels = np.asarray(vectors, dtype=np.float32), np.asarray(labels, dtype=np.int64)
-    groups = np.arange(len(labels)) if groups is None else np.asarray(groups, dtype=np.int64)
-    if not len(labels) or len(vectors) != len(labels) or len(groups) != len(labels):
+    units = np.arange(len(labels)) if units is None else np.asarray(units, dtype=np.int64)
+    if not len(labels) or len(vectors) != len(labels) or len(units) != len(labels):
         raise InputError(
-            f"{len(vectors)} vectors, {len(labels)} labels and {len(groups)} groups do not make a classifier"
+            f"{len(vectors)} vectors, {len(labels)} labels and {len(units)} units do not make a classifier"
         )
     check_rejection(rejection_rate)
-    rows = sample_rows(labels, groups, TUNED, seed)
-    part = vectors[rows], labels[rows], len(classes), groups[rows], kind, seed, one_scale
+    rows = sample_rows(labels, units, TUNED, seed)
+    part = vectors[rows], labels[rows], len(classes), units[rows], kind, seed, one_scale
     choice = choose(*part, neighbourhood if len(rows) == len(labels) else None, rows)
     if neighbourhood is not None and choice.method != PLAIN:
         head = neighbourhood.head(choice.method, rows, labels[rows], len(classes))
     else:
-        rows = sample_rows(labels, groups, min(_FITTED, max(BANK, _MOST_NUMBERS // vectors.shape[1])), seed)
+        rows = sample_rows(labels, units, min(_FITTED, max(BANK, _MOST_NUMBERS // vectors.shape[1])), seed)
         head = fit_head(choice.candidate, vectors[rows], labels[rows], len(classes), one_scale=one_scale)
     most = VOTERS if head.candidate.kind == "knn" else BANK
-    kept = sample_rows(labels[rows], groups[rows], most, seed)
+    kept = sample_rows(labels[rows], units[rows], most, seed)
     head = replace(head, bank=round_to_eight_bit(head.bank[kept]), labels=labels[rows][kept])
-    similarities = nearest_similarities(head.bank, groups[rows][kept])
+    similarities = nearest_similarities(head.bank, units[rows][kept])
     return Classifier(head, tuple(classes), choice.temperature, similarities, rejection_rate)
 
 
@@ -151,7 +151,7 @@ def choose(
     vectors: Vectors,
     labels: Labels,
     classes: int,
-    groups: npt.NDArray[np.int64],
+    units: npt.NDArray[np.int64],
     kind: str,
     seed: int = 0,
     one_scale: bool = False,
@@ -168,7 +168,7 @@ def choose(
     unless another one or `plain` is right more often by more than a standard error, or its clips without
     labels are unlike the labelled ones.
     """
-    splits = folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
+    splits = folds(labels, units, seed, FOLDS if len(labels) < _MANY else 3)
     held = np.concatenate([test for _, test in splits]) if splits else np.zeros(0, dtype=np.int64)
     plain, logits = _choose_plain(vectors, labels, classes, splits, kind, one_scale)
     methods: tuple[str, ...] = ()
@@ -197,7 +197,7 @@ def choose(
         found[PLAIN] = logits
     right = {method: scores.argmax(1) == labels[held] for method, scores in found.items()}
     best = max(right, key=lambda method: _balanced(found[method], labels[held], classes))
-    best = best if better_by_more_than_noise(right[best], right[methods[0]], groups[held]) else methods[0]
+    best = best if better_by_more_than_noise(right[best], right[methods[0]], units[held]) else methods[0]
     return plain if best == PLAIN else Choice(best, ADAPTED, fit_temperature(found[best], labels[held]))
 
 
@@ -225,30 +225,30 @@ def _balanced(scores: Floats, labels: Labels, classes: int) -> float:
     return round(float((hits / np.maximum(counts, 1)).sum()), 9)
 
 
-def folds(labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0, most: int = FOLDS) -> Folds:
-    """Training and test rows of up to `most` stratified folds with whole groups; empty if impossible.
+def folds(labels: Labels, units: npt.NDArray[np.int64], seed: int = 0, most: int = FOLDS) -> Folds:
+    """Training and test rows of up to `most` stratified folds with whole units; empty if impossible.
 
-    A class needs two groups at least: with one, the fold that tests it could not have learned it.
+    A class needs two units at least: with one, the fold that tests it could not have learned it.
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-    fewest = min(len(np.unique(groups[labels == label])) for label in np.unique(labels))
+    fewest = min(len(np.unique(units[labels == label])) for label in np.unique(labels))
     if fewest < 2 or len(labels) < 4:
         return []
-    alone = len(np.unique(groups)) == len(groups)
+    alone = len(np.unique(units)) == len(units)
     kind = StratifiedKFold if alone else StratifiedGroupKFold
     splitter = kind(min(most, fewest), shuffle=True, random_state=seed)
-    splits = splitter.split(np.zeros(len(labels)), labels, None if alone else groups)
+    splits = splitter.split(np.zeros(len(labels)), labels, None if alone else units)
     return [(train, test) for train, test in splits if len(train) and len(test)]
 
 
-def sample_rows(labels: Labels, groups: npt.NDArray[np.int64], most: int, seed: int) -> Labels:
-    """All rows, or `most` random ones; every class keeps two groups at least, if it has them."""
+def sample_rows(labels: Labels, units: npt.NDArray[np.int64], most: int, seed: int) -> Labels:
+    """All rows, or `most` random ones; every class keeps two units at least, if it has them."""
     if len(labels) <= most:
         return np.arange(len(labels))
     order = np.random.default_rng(seed).permutation(len(labels))
-    _, first = np.unique(np.stack([labels[order], groups[order]]), axis=1, return_index=True)
-    firsts = order[np.sort(first)]  # a row of every class and group
+    _, first = np.unique(np.stack([labels[order], units[order]]), axis=1, return_index=True)
+    firsts = order[np.sort(first)]  # a row of every class and unit
     needed = np.concatenate([firsts[labels[firsts] == label][:2] for label in np.unique(labels)])
     others = order[~np.isin(order, needed)][: max(0, most - len(needed))]
     return np.sort(np.concatenate([needed, others]))

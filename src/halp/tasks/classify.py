@@ -110,17 +110,17 @@ def fit(
     if unlabelled is not None:
         further.append(open_for(encoder, unlabelled, _as_read(everything, reading))[1])
     near = _neighbourhood(encoder, vectors, source, further, kind, seed, progress)
-    labels, groups = data.labels, data.groups
-    rows = sample_rows(labels, groups, MOST, seed)
+    labels, units = data.labels, data.units
+    rows = sample_rows(labels, units, MOST, seed)
     raw = _raw_vectors(encoder, source.select(rows))
     how: dict[str, Any] = {"kind": kind, "seed": seed}
-    part = vectors[rows], raw, labels[rows], groups[rows]
+    part = vectors[rows], raw, labels[rows], units[rows]
     with threadpool_limits(1):  # on products this small, further threads only wait for each other
         classifier = fit_classifier(
             vectors,
             labels,
             data.classes,
-            groups=groups,
+            units=units,
             rejection_rate=rejection_rate,
             neighbourhood=near,
             **how,
@@ -156,7 +156,7 @@ def _neighbourhood(
                 " recordings with --unlabelled SOURCE, or choose --kind auto"
             )
         return None
-    room, found, groups = MOST_NEAR - len(vectors), [], [source.rows["recording"]]
+    room, found, units = MOST_NEAR - len(vectors), [], [source.rows["recording"]]
     draw = np.random.default_rng(seed)
     for number, one in enumerate(further):
         share = max(1, room // (len(further) - number))
@@ -165,9 +165,9 @@ def _neighbourhood(
         table = embed_table(encoder, one, progress=progress)
         seen = table.seen > 0
         found.append(np.asarray(table.vectors)[seen])
-        groups.append(one.rows["recording"][seen] + groups[-1].max(initial=-1) + 1)
+        units.append(one.rows["recording"][seen] + units[-1].max(initial=-1) + 1)
         room -= int(seen.sum())
-    return Neighbourhood.of(vectors, np.concatenate(found), np.concatenate(groups), seed=seed)
+    return Neighbourhood.of(vectors, np.concatenate(found), np.concatenate(units), seed=seed)
 
 
 def _raw_vectors(encoder: PretrainedEncoder, source: Source) -> npt.NDArray[np.float32]:

@@ -152,7 +152,7 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
             X,
             labels,
             names,
-            groups=groups,
+            units=groups,
             kind=self.kind,
             rejection_rate=self.rejection_rate,
             seed=self.random_state,

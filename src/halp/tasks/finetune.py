@@ -47,7 +47,7 @@ def finetune(
     """Train a copy of the encoder and a linear head with labels.
 
     A first training on four fifths gives accuracy, temperature and threshold; the model itself is trained on
-    everything. Where no part can be held out, its accuracy is not known.
+    everything. If no part can be held out, its accuracy is not known.
 
     Parameters
     ----------
@@ -93,17 +93,17 @@ def finetune(
     clips = [clip.frames for clip in ready_clips(encoder, source, range(len(source)))]
     pool = frames_pool(encoder, clips)
     how: dict[str, Any] = {"classes": len(data.classes), "seed": seed, "progress": progress}
-    splits = folds(data.labels, data.groups, seed)
+    splits = folds(data.labels, data.units, seed)
     temperature, nearest, facts = 1.0, None, dict[str, Any]()
     if splits:
         kept, held = splits[0]
         first = train(encoder, pool, kept, data.labels[kept], settings, **how)
         temperature, nearest, facts = _judge(first, clips, data, kept, held)
     network = train(encoder, pool, np.arange(len(clips)), data.labels, settings, **how)
-    vectors, kept = embed_frames(network.encoder, clips), sample_rows(data.labels, data.groups, BANK, seed)
+    vectors, kept = embed_frames(network.encoder, clips), sample_rows(data.labels, data.units, BANK, seed)
     head = _head(network, vectors, data.labels, len(data.classes), kept)
     if nearest is None:
-        nearest = nearest_similarities(head.bank, data.groups[kept])
+        nearest = nearest_similarities(head.bank, data.units[kept])
     classifier = Classifier(head, data.classes, temperature, nearest, rejection_rate)
     classifier = disable_unreliable_rejection(classifier, data.grouped_by)
     tuned = network.encoder
@@ -138,10 +138,10 @@ def _judge(
 ) -> tuple[float, Floats, dict[str, Any]]:
     """Temperature, similarities to the nearest training clip, and accuracy on held-out clips."""
     vectors = embed_frames(network.encoder, clips)
-    bank = sample_rows(data.labels[kept], data.groups[kept], BANK, 0)
+    bank = sample_rows(data.labels[kept], data.units[kept], BANK, 0)
     head = _head(network, vectors[kept], data.labels[kept], len(data.classes), bank)
     logits = head.logits(vectors[held])
     right = logits.argmax(1) == data.labels[held]
     nearest = np.sort((head.directions(vectors[held]) @ head.bank.T).max(1).astype(np.float64))
-    score = Score.of(right, data.recordings[held], data.groups[held], "fine-tuned, a fifth held out")
+    score = Score.of(right, data.recordings[held], data.units[held], "fine-tuned, a fifth held out")
     return fit_temperature(logits, data.labels[held]), nearest, {"encoder": asdict(score)}

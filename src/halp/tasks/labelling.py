@@ -1,4 +1,4 @@
-"""Labels of a source for a classifier: rows, classes, and groups for cross-validation."""
+"""Labels of a source for a classifier: rows, classes, and units of cross-validation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from halp.tasks.classifier import Labels
 
 @dataclass(frozen=True)
 class Labelling:
-    """Classes of labelled rows, 0 … C − 1; rows of one group (person or recording) are dependent."""
+    """Classes of labelled rows, 0 … C − 1; rows of one unit (person or recording) are dependent."""
 
     labels: Labels
     classes: tuple[str, ...]
     recordings: npt.NDArray[np.int64]
-    groups: npt.NDArray[np.int64]
+    units: npt.NDArray[np.int64]
     grouped_by: str
 
     @property
@@ -53,17 +53,19 @@ def check_classes(source: Source) -> None:
 
 
 def labelling(source: Source) -> Labelling:
-    """Classes and groups of labelled rows; classes without a row are left out."""
+    """Classes and units of labelled rows; classes without a row are left out."""
     names = source.class_names
     there, position = np.unique(source.labels, return_inverse=True)
     if names and there.max() >= len(names):
         raise InputError(f"a recording has class {there.max()}, but there are {len(names)} class names")
     classes = tuple(names[label] if names else str(label) for label in there)
     labels, recordings = position.astype(np.int64), source.rows["recording"]
-    return Labelling(labels, classes, recordings, *group_clips(labels, source.subjects.tolist(), recordings))
+    return Labelling(
+        labels, classes, recordings, *validation_units(labels, source.subjects.tolist(), recordings)
+    )
 
 
-def group_clips(
+def validation_units(
     labels: Labels, subjects: list[int], recordings: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], str]:
     """Persons where everybody is known and no class has one person only; recordings otherwise."""
