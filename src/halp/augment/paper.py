@@ -27,7 +27,7 @@ class PaperSettings(CheckedSettings):
 
     crop_min: float = limited(0.1, above=0)  # a crop takes U(crop_min, crop_max) of the clip …
     crop_max: float = limited(1.0, most=1)
-    crop_frames: int = limited(64, least=1)  # … but at least this many frames where the clip has them
+    crop_frames: int = limited(64, least=1)  # … but at least this many frames if the clip has them
     # joint corruption with this probability, shear otherwise
     corrupt_probability: float = limited(0.5, least=0, most=1)
     corrupt_joints: float = limited(0.6, least=0, most=1)  # share of the joints that are corrupted

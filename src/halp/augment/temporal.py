@@ -32,7 +32,7 @@ class CropResize(CheckedSettings):
 
     min: float = limited(0.5, above=0)
     max: float = limited(1.0, most=1)
-    frames: int = limited(1, least=1)  # the crop has at least this many frames where the clip has them
+    frames: int = limited(1, least=1)  # the crop has at least this many frames if the clip has them
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -133,7 +133,7 @@ def _shown_fields(default: Any) -> list[str]:
 
 
 def _option_name(name: str, hint: Any) -> str:
-    """The name of an option, where its type gives it another than the parameter has."""
+    """The name of an option, if its type gives it another one than the parameter has."""
     given = (getattr(part, "name", None) for part in getattr(hint, "__metadata__", ()))
     return next(filter(None, given), name)
 

@@ -56,7 +56,7 @@ def prepare(
         limit: read only this many items.
         window: cut recordings into windows of this many seconds.
         stride: seconds from the start of one window to the next (default: the window).
-        fps: frames per second, where the files do not say or are wrong.
+        fps: frames per second, if the files do not state them or are wrong.
         labels: a CSV table with a column name or path, and label, subject, camera or any others.
         pattern: of the paths below the source, which names columns, such as "{subject}/{label}/*.bvh".
         option: settings of the format as name=value, such as min_score=0.3; `halp formats` lists them.

@@ -66,7 +66,7 @@ def segment(
             own.
         model: a model of `halp classify fit` or `halp finetune`.
         html: also write a page with the player on the timeline.
-        video: where the source is a film, also write it with skeletons, labels and a time line drawn into it
+        video: if the source is a video, also write it with skeletons, labels and a time line drawn into it
             (mp4).
         groups: how many groups, without a model (default: the number whose groups are furthest apart).
         shortest: seconds; shorter segments go to a neighbour (default: half a window).

@@ -49,7 +49,7 @@ def evaluate(
             which need --data.
         data: the store to evaluate on (default: the one a run was trained on); joints are mapped by name.
         protocol: knn, linear, ridge, semi, finetune, ensemble, retrieval, or one of a plugin.
-        split: splits of the store (default: the one it was trained on; folds where the store has none).
+        split: splits of the store (default: the one it was trained on; folds if the store has none).
         stream: which stream's encoder of a run.
         seed: the first seed, of classifiers and of draws of labels.
         seeds: how many seeds; several give mean and standard deviation.

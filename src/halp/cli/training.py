@@ -46,7 +46,7 @@ def sweep(
         seeds: how many, the same for every combination.
         out: the folder of the runs (default: sweeps/RECIPE).
         protocol: how runs are evaluated.
-        split: splits of the store (default: the one that was trained on; folds where the store has none).
+        split: splits of the store (default: the one that was trained on; folds if the store has none).
         workers: trainings at a time on this machine, each on one core (default: as many as cores; one on a
             GPU).
         engine: a Dask scheduler, such as tcp://HOST:8786, whose workers train.

@@ -57,7 +57,7 @@ def embed(
     Args:
         out: the file to write: .npz, .csv or .parquet; without an ending the folder of a collection, which
             can be searched.
-        compact: the few numbers that search and groups use, where the encoder has a projection to them.
+        compact: the few numbers that search and groups use, if the encoder has a projection to them.
         json: print what was written as JSON.
     """
     from halp.core.urls import remote_url
@@ -167,7 +167,7 @@ def push(package: Positional[Path], repository: Positional[str], *, private: boo
 
     Args:
         package: a folder that `halp export` made.
-        repository: OWNER/NAME on the hub, made where it does not exist.
+        repository: OWNER/NAME on the hub, created if it does not exist.
         private: make it visible to you alone, if it is new.
     """
     from halp.tasks.export import push as upload

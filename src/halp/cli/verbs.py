@@ -41,7 +41,7 @@ class Verb:
     options : tuple of str
         Positional parameters of the function that are options of the command.
     texts : mapping
-        Help of arguments, where the docstring speaks of Python.
+        Help of arguments, if the docstring speaks of Python.
     whole : bool
         Whether recordings are read whole, so that `--window` and `--stride` mean nothing.
     page : bool

@@ -37,7 +37,7 @@ class CannotLock(InputError):
 def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
     """Hold the lock file `path` while the body runs; `what` names in messages what it protects.
 
-    Raises `InUse` where somebody else holds it for longer than `wait` seconds.
+    Raises `InUse` if somebody else holds it for longer than `wait` seconds.
     """
     check_local(path)
     try:

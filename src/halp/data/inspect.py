@@ -154,7 +154,7 @@ def _space(store: Store, sample: list[Frames]) -> Pairs:
         remedy = (
             "check the names and the order of the joints (_left, _right), or negate one axis of the files"
         )
-        yield f"{problem}, in {wrong} of {len(told)} clips where it can be told", remedy
+        yield f"{problem}, in {wrong} of {len(told)} clips in which it can be told", remedy
 
 
 def _majority(values: list[Any], usual: Any) -> Any:

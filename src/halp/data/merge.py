@@ -261,7 +261,7 @@ def _labels(stores: Sequence[Store]) -> list[dict[int, str]]:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """The names, numbered where one occurs twice."""
+    """The names, numbered if one occurs twice."""
     result: list[str] = []
     for name in names:
         candidates = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))

@@ -35,11 +35,11 @@ class Event:
     recording : str
         The name of the recording.
     start, stop : float
-        Seconds (frames where the frame rate is not known).
+        Seconds (frames if the frame rate is unknown).
     label : str
         `nobody` where nobody was there; empty where somebody was there who did none of the labelled things.
     subject : str
-        Who it is, where that is known.
+        Who it is, if it is known.
     source : str
         `human` or `model`.
     score : float, optional

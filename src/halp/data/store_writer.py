@@ -91,7 +91,7 @@ class StoreWriter:
         self._absent: dict[str, Runs] = {}
         self._total = 0
         self._hash = hashlib.sha256()
-        #: Written into the store as `manifest.json` where it is not empty.
+        #: Written into the store as `manifest.json` if it is not empty.
         self.manifest: dict[str, Any] = {}
         self.class_names = list(class_names)
 

@@ -78,7 +78,7 @@ class EventTags(Tags):
 
 
 def event_tags(table: Table) -> EventTags:
-    """Events of a table, with the columns subject and source where it has them."""
+    """Events of a table, with the columns subject and source if it has them."""
     events: dict[str, list[tuple[float, float, dict[str, str]]]] = {}
     starts, stops = table.numbers("start"), table.numbers("stop")
     sources = table.columns.get("source", ("human",) * len(table))

@@ -6,7 +6,7 @@ others, at several dilations, each on the sum of a few random channels. A kernel
 of frames in which its response exceeds a bias, and by how much it does so there. A response near the bias
 counts in part, so that rounding (another batch size, another engine) never moves a feature by a whole frame.
 Biases are quantiles of responses to training data (`fit`): no label, no gradient. One bank of kernels reads
-joints, bones and motion; where the encoder has five gains, two more read distances and angles.
+joints, bones and motion; if the encoder has five gains, two more read distances and angles.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Method(nn.Module, abc.ABC):
 
     #: the views a step takes, by name, each with a policy of its own or None for the recipe's common one
     views: Mapping[str, Policy | None] = MappingProxyType({"clip": None})
-    #: the loss terms of a method that is composed of terms, where a recipe names none; None: it takes none
+    #: the loss terms of a method that is composed of terms, if a recipe names none; None: it takes none
     default_terms: ClassVar[tuple[str, ...] | None] = None
     #: prefixes of state that a run forked from another may lack or have in addition
     fork_optional: tuple[str, ...] = ()

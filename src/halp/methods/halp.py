@@ -41,7 +41,7 @@ def guided_prototypes(
     """Prototypes `(N, D)` of a stream's recent keys by the clusters of another stream's keys `(n, E)`.
 
     Row i of both is the same clip. A cluster that nothing is nearest to is the key whose guide is nearest to
-    its centre. Where several processes train together, the first finds them for all.
+    its centre. If several processes train together, the first finds them for all.
     """
     keys, guide = precise(keys.detach()), precise(guide.detach())
     room = keys.new_empty(prototypes, keys.shape[1])

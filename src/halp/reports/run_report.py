@@ -152,7 +152,7 @@ def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
         "Accuracy",
         f"Top-1 accuracy in per cent on test clips{unseen}. The raw coordinates and the untrained encoder are"
         " the baselines: a result below them means that nothing useful was learnt. An encoder that comes with halp stands"
-        f" beside them where one reads these joints. {seeds}",
+        f" beside them if one reads these joints. {seeds}",
     )
     columns, cells = accuracy_table(rows)
     report.table(columns, cells, highlight=-1)

@@ -36,7 +36,7 @@ class Scale:
     others_epochs: float = 1.0  # share of their epochs, milestones and start epochs
     protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of protocols
     draws: int = 5  # of labels, in semi-supervised evaluation
-    clips: int = 0  # of a synthetic store that is made where no data is given
+    clips: int = 0  # of a synthetic store that is made if no data is given
 
     def system_recipe(self, data: str, stem: str) -> str | None:
         """The name of another system's recipe on a data set; None if it has none at this scale."""

@@ -106,7 +106,7 @@ class PaperTable:
     rows: tuple[TableRow, ...]
     kind: str = "table"
     baselines: bool = True  # rows of raw coordinates and of untrained encoders
-    scale: str = "tiny"  # what it is reproduced at where no scale is named
+    scale: str = "tiny"  # what it is reproduced at if no scale is named
     corrected: bool = False  # intervals hold for all differences of the table at once (Bonferroni)
 
     def __post_init__(self) -> None:

@@ -55,7 +55,7 @@ class Training:
 
 
 def train(training: Training) -> None:
-    """Train from the newest checkpoint, or from the beginning where nothing was saved yet."""
+    """Train from the newest checkpoint, or from the beginning if nothing was saved yet."""
     folder = RunFolder(Path(training.folder))
     resume = bool(list_checkpoints(folder.checkpoints))
     if not resume and folder.path.exists():

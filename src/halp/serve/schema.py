@@ -35,13 +35,13 @@ class PredictAnswer:
     """The class of a clip."""
 
     label: str | None
-    """The class; null where it is rejected, and where nobody is seen."""
+    """The class; null if it is rejected or nobody is seen."""
     probability: float | None
     """Of the most probable class."""
     best: str | None
-    """The most probable class; null where nobody is seen."""
+    """The most probable class; null if nobody is seen."""
     rejected: bool | None
-    """Whether the clip is unlike everything labelled; null where the model cannot tell, or nobody is seen."""
+    """Whether the clip is unlike everything labelled; null if the model cannot tell or nobody is seen."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class EmbedRequest(PredictRequest):
     """A clip to turn into a vector."""
 
     compact: bool = True
-    """The few numbers that search uses, where the encoder has them."""
+    """The few numbers that search uses, if the encoder has them."""
 
 
 @dataclass(frozen=True)

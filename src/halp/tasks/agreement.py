@@ -22,7 +22,7 @@ from halp.tasks.read_events import EventsLike, read_matched
 from halp.tasks.reliability import icc, icc_interval, kappa, kappas
 
 #: Why numbers have no interval, by their place in the answer.
-FEW = f"below {FEWEST_DRAWN} recordings, or where all of them are alike, it has none"
+FEW = f"below {FEWEST_DRAWN} recordings, or if all of them are alike, it has none"
 NO_INTERVAL = {
     "recordings": COUNTED,
     "confusion": "seconds, counted completely",

@@ -106,7 +106,7 @@ def curves(
     people : path or mapping, optional
         A CSV table with the columns recording (or subject) and group, the study group.
     resamples : int
-        Random permutations, where not all can be tried.
+        Random permutations, if not all can be tried.
     seed : int
         Of the permutations.
     reading, **keywords

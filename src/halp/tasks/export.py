@@ -64,7 +64,7 @@ def export(
     Raises
     ------
     InputError
-        Where the folder exists already, cannot be written, or something cannot be put into an ONNX file.
+        If the folder exists already, cannot be written, or something cannot be put into an ONNX file.
 
     Examples
     --------

@@ -88,7 +88,7 @@ def deviation(
     people : path or mapping, optional
         A CSV table with the columns recording and subject, where recordings do not tell who it is.
     other_windows : bool
-        Also measure with half the window and warn where the answer changes.
+        Also measure with half the window and warn if the answer changes.
     cache : bool
         Keep vectors for the next time.
     reading, **keywords

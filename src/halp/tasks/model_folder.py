@@ -214,7 +214,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     Raises
     ------
     InputError
-        Where a field, a hash or a shape is not what the folder says.
+        If a field, a hash or a shape is not what the folder says.
 
     Examples
     --------

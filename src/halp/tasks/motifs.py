@@ -25,7 +25,7 @@ from halp.tasks.hmm import HiddenMarkov
 
 Floats = npt.NDArray[np.float64]
 COMPONENTS = 12
-MOST = 12  # motifs tried where the number is not given
+MOST = 12  # motifs tried if no number is given
 SAMPLE = 20_000  # windows that principal axes are computed from
 FITTED = 100_000  # windows that are enough to find motifs in
 BLOCK = 4096  # vectors read at once

@@ -41,7 +41,7 @@ Clips = list[npt.NDArray[np.float32]]
 
 
 class EncoderGraph(nn.Module):
-    """Points `(B, T, P, V, C)` → vectors `(B, F)`; all zeros where nobody is seen."""
+    """Points `(B, T, P, V, C)` → vectors `(B, F)`; all zeros if nobody is seen."""
 
     def __init__(self, encoder: PretrainedEncoder, layout: Topology) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ def kappa(one: npt.ArrayLike, two: npt.ArrayLike) -> float | None:
 
 
 def kappas(tables: Floats) -> Floats:
-    """Cohen's kappa of contingency tables `(R, labels * labels)`, NaN where it is not defined.
+    """Cohen's kappa of contingency tables `(R, labels * labels)`, NaN if it is undefined.
 
     >>> kappas(np.array([[20.0, 5.0, 10.0, 15.0]])).round(3).tolist()
     [0.4]

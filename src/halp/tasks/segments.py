@@ -53,7 +53,7 @@ def predicted(
 def prediction_json(event: Event) -> dict[str, Any]:
     """A prediction as plain data: fields of events plus name, end, probability, best and rejected.
 
-    `label` is null where the class is rejected, and where nobody is seen; `state` says so there. Times are
+    `label` is null if the class is rejected or nobody is seen; `state` says so there. Times are
     rounded to a millisecond.
     """
     start, stop = round(event.start, 3), round(event.stop, 3)

@@ -1,7 +1,7 @@
 """Statistics of events: how often, how long, in what order; per recording and between groups.
 
 Time in which nobody was there (`nobody`) is no part of the observed time, so a share is a share of the time
-with somebody. A recording is observed from 0 to its length where that is known, else to the stop of its last
+with somebody. A recording is observed from 0 to its length if it is known, else to the stop of its last
 event.
 """
 

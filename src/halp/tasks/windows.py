@@ -14,7 +14,7 @@ from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 
-LONGEST = 2.0  # seconds of a window, where the user does not say
+LONGEST = 2.0  # seconds of a window, if the user does not say
 
 
 def usual_cutting(events: Events, asked: WindowSettings) -> WindowSettings:

@@ -39,7 +39,7 @@ class FilmLandmarks:
 
     `image` is x and y in pixels, depth in pixels and visibility; `world` is x, y, z in metres from the hips
     and visibility, all zeros where the estimator has no depth. `look` `(sum people, L)` is a colour histogram
-    of each person's clothes, all zeros where it is not known. `scene` `(T, S)` is every frame in grey, much
+    of each person's clothes, all zeros if it is unknown. `scene` `(T, S)` is every frame in grey, much
     reduced.
     """
 

@@ -1,7 +1,7 @@
 """ASSL (Si et al., ECCV 2020): labels of a few clips, and all other clips for what needs none.
 
 Four losses share an encoder: cross-entropy on the labelled clips; a decoder fills a hidden region of every
-clip; a clip and its neighbourhood (clips of its class where that is known, the nearest ones elsewhere, joined
+clip; a clip and its neighbourhood (clips of its class if it is known, the nearest ones elsewhere, joined
 by attention) are to be classified alike; and a discriminator that tells labelled from unlabelled features is
 to fail. No code of it is public. From the description are these four parts; sizes, weights, the region that
 is hidden, the attention and the schedule are ours, each a setting.
@@ -127,7 +127,7 @@ class InpaintingMethod(PredictiveMethod):
 def find_neighbours(features: Tensor, labels: Tensor, anchors: Tensor, count: int) -> Tensor:
     """Neighbours `(A, count)` of some clips among all `(N, F)`, by cosine, nearest first, without itself.
 
-    Of a clip with a label (`labels` `(N,)`, −1 where it is unknown) those of its class are taken first; if
+    Of a clip with a label (`labels` `(N,)`, −1 if it is unknown) those of its class are taken first; if
     there are fewer, and for a clip without, whatever is nearest.
     """
     unit = F.normalize(features, dim=1)

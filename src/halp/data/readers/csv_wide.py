@@ -254,7 +254,7 @@ def _joints(header: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def _scores(table: Table, joints: Sequence[str]) -> Floats | None:
-    """Scores `(T, 1, V)` where the table has them; joints without a column count as sure."""
+    """Scores `(T, 1, V)` if the table has them; joints without a column count as sure."""
     columns = {match["joint"]: name for name in table.columns if (match := _SCORE.fullmatch(name))}
     if not columns.keys() & set(joints):
         return None

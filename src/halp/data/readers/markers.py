@@ -123,7 +123,7 @@ class Parameters(dict[tuple[str, str], npt.NDArray[Any]]):
     """Parameters by (group, name), in capitals."""
 
     def number(self, name: str, default: float) -> float:
-        """The first number of a parameter of the points; the default where it has none."""
+        """The first number of a parameter of the points; the default if it has none."""
         value = self.get(("POINT", name))
         if value is None or not value.size or value.dtype.kind not in "if":
             return default

@@ -179,7 +179,7 @@ def _from_analysis(path: Path) -> Poses:
     if not joints:
         raise problem(path, "", "it has no 'node_names'", "export it from SLEAP as an analysis file")
     tracks = column(content, "tracks", path, axes=4)
-    # (tracks, coordinates, nodes, frames), or the other way round where it was not written for MATLAB.
+    # (tracks, coordinates, nodes, frames), or the other way round if it was not written for MATLAB.
     if tracks.shape[1:3] == (len(joints), 2):
         tracks = tracks.transpose(3, 2, 1, 0)
     persons, axes, nodes, _ = tracks.shape

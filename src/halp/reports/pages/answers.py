@@ -86,7 +86,7 @@ def search_page(results: SearchResults, path: Path | None = None) -> Report:
         {"": place, "recording": hit.recording, "similarity": hit.score, "start": hit.start, "stop": hit.stop}
         for place, hit in enumerate(results.hits, start=1)
     ]
-    report.rows(rows, f"{how} Times in seconds (in frames where the frame rate is not known).")
+    report.rows(rows, f"{how} Times in seconds (in frames if the frame rate is unknown).")
     return report
 
 

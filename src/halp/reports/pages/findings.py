@@ -181,7 +181,7 @@ def agreement_page(result: Agreement, path: Path | None = None) -> Report:
         caption="Seconds by both labels.",
     )
     report.section("Recordings")
-    report.rows(result["recordings"], "Kappa is missing where both accounts know one label only.")
+    report.rows(result["recordings"], "Kappa is missing if both accounts have one label only.")
     return report
 
 
