@@ -91,7 +91,10 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
     ),
     "pcm3-halp": (
         "small-pcm3-halp",
-        [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"],
+        [
+            *(QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"),
+            "mix.interpolation=linear",  # recipes squeeze by the nearest frame since 0.3, as the public code does
+        ],
     ),
     "skeletonbt-halp": (
         "small-skeletonbt-halp",
