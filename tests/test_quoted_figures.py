@@ -271,6 +271,15 @@ def test_page_on_own_training_quotes_its_file() -> None:
         cells = [" / ".join(map(shown, one[name].values())) for one in found]
         (quoted,) = [row for title, row in table.items() if title.endswith((f", {label}", f"by {label}"))]
         assert sorted(quoted) == sorted(cells), name
+    text = " ".join((ROOT / "docs/appendix/own-training.md").read_text(encoding="utf-8").split())
+    one = results("own_training")["sets"]["utkinect, 100 clips"]
+    for first, second in (("MoCo", "frozen"), ("HaLP", "MoCo")):
+        cells = one[f"{first} − {second}"]
+        assert difference(cells["1 label"]) in text, first
+        assert cells["knn"] == cells["ridge"] == [0.0, 0.0, 0.0], first
+    assert " / ".join(map(shown, one["from scratch"].values())) in text
+    below = [shown(-cell[0]) for cell in one["from scratch − frozen"].values()]
+    assert f"{below[0]}, {below[1]} and {below[2]} points below the frozen" in text
 
 
 def test_page_on_robustness_quotes_the_trial_of_two_persons() -> None:
