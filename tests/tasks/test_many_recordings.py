@@ -58,6 +58,7 @@ def test_groups_of_a_sample_serve_all_rows_block_by_block(monkeypatch: pytest.Mo
     vectors = (np.eye(8)[kinds] * 4 + 0.2 * draw.normal(size=(2000, 8))).astype(np.float32)
     whole = group_vectors(vectors, 3)
     monkeypatch.setattr(cluster, "FITTED", 300)
+    monkeypatch.setattr(cluster, "BLOCK", 250)
     blocks = SimpleNamespace(largest=0)
     directions = cluster.directions
 
