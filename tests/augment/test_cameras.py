@@ -151,5 +151,5 @@ def test_cameras_need_space_and_pictures_do_not() -> None:
         entry.build(entry.settings(), FLAT)
     with pytest.raises(InputError, match="must be at least 3"):
         entry.settings(distance_min=1.0)
-    with pytest.raises(InputError, match="are in space"):
+    with pytest.raises(InputError, match="are in 3D"):
         normalise(np.ones((2, 1, 16, 3), dtype=np.float32), BODY, ["picture"])
