@@ -19,7 +19,7 @@ from reader_samples import body, write_utdmhad
 from halp.cli import main
 from halp.core.errors import InputError
 from halp.core.progress import Bar, watchers
-from halp.data.clip import Clip
+from halp.data.clip import Clip, Dropped
 from halp.data.ingest.pipeline import Outcome, Pipeline
 from halp.data.readers import Item
 from halp.data.reading import Reading
@@ -31,6 +31,7 @@ from halp.explorer.fewlabel import candidates
 from halp.explorer.layout import load_or_compute
 from halp.explorer.session import Session, Settings
 from halp.features.look import ListedWhenRead
+from halp.features.source import _reasons
 from halp.tasks.model_folder import load_model
 
 
@@ -239,6 +240,18 @@ def test_a_folder_that_changed_is_told_of_every_time_it_is_asked_for() -> None:
     for _ in range(2):
         with pytest.raises(InputError, match="the folder changed while it was read"):
             items[0]
+
+
+def test_a_folder_of_as_many_but_other_files_is_not_taken_for_the_same() -> None:
+    items = ListedWhenRead(2, lambda: (None, [1, 3]), lambda found: found == [1, 2])  # type: ignore[arg-type, return-value]
+    with pytest.raises(InputError, match="the folder changed while it was read"):
+        items[0]
+
+
+def test_every_kind_of_left_out_recording_has_its_reason() -> None:
+    drops = [Dropped(name, f"'{name}.bvh': the file is empty") for name in "ab"]
+    drops.append(Dropped("c", "'c.bvh', line 3: 4 numbers instead of 6"))
+    assert _reasons(drops) == f"'a': {drops[0].reason}; 'c': {drops[2].reason}"
 
 
 def test_recordings_are_counted_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
