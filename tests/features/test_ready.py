@@ -5,6 +5,7 @@ by; or a refusal.
 from __future__ import annotations
 
 import shlex
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -281,3 +282,18 @@ def test_two_dimensional_recordings_are_refused_with_a_way_out(encoder: Pretrain
         halp.InputError, match=r"reads 3 coordinates .*`halp encoders`.*`halp pretrain small --data"
     ):
         halp.embed(encoder, np.ones((10, 17, 2)), topology="coco-17", progress=False)
+
+
+def test_arrays_that_are_centred_on_a_joint_are_warned_about(encoder: PretrainedEncoder) -> None:
+    body = np.random.default_rng(0).normal(size=(4, 30, 25, 3)).astype(np.float32)
+    spine = get_topology("kinect-v2").index("spine")
+    centred = body.copy()
+    centred[:, :, spine] = 0
+    with pytest.warns(UserWarning, match="joint 'spine' is at zero in every frame"):
+        halp.embed(encoder, list(centred), topology="kinect-v2", progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        halp.embed(encoder, list(centred + 7), topology="kinect-v2", progress=False)
+        unseen = body + 7  # a joint that a detector never finds, far from the origin
+        unseen[:, :, spine] = 0
+        halp.embed(encoder, list(unseen), topology="kinect-v2", progress=False)

@@ -8,6 +8,7 @@ store is refused with the command that makes one that fits.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
@@ -108,6 +109,12 @@ class Preparation:
             frames, _ = keep_most_moving(frames, frames.shape[1])
         if self.move:
             frames = _moved_from_origin(frames, self.source.index(self.origin))
+        elif not self.origin and (joint := centred_on(frames, self.source)):
+            warnings.warn(
+                f"joint '{joint}' is at zero in every frame of a recording, inside the body, and counts as"
+                " missing; if recordings are centred on it, add a constant to all their coordinates",
+                stacklevel=2,
+            )
         if self.maps:
             frames = map_joints(frames, self.source, self.target, origin="" if self.move else self.origin)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -216,6 +223,22 @@ def _same_anchors(steps: Sequence[str], one: Topology, other: Topology) -> bool:
     if (one.centre, one.up, one.across) != (other.centre, other.up, other.across):
         return False
     return "scale" not in steps or (one.joints, one.parents) == (other.joints, other.parents)
+
+
+#: Joints in the middle of the body, on which recordings may have been centred.
+_MIDLINE = ("hip_center", "spine", "chest", "shoulder_center", "neck")
+
+
+def centred_on(frames: Frames, topology: Topology) -> str:
+    """The midline joint on which frames seem to be centred: always at zero, and inside the body."""
+    body = frames[present(frames)[:, 0], 0]
+    at_zero = (body == 0).all(axis=(0, 2))
+    centred = [joint for joint in _MIDLINE if joint in topology.joints and at_zero[topology.index(joint)]]
+    if not len(body) or not centred or at_zero.all():
+        return ""
+    others = body[:, ~at_zero]
+    inside = ((others.min(axis=1) < 0) & (others.max(axis=1) > 0)).all(axis=1)
+    return centred[0] if inside.mean() > 0.9 else ""
 
 
 def _moved_from_origin(frames: Frames, joint: int) -> Frames:
