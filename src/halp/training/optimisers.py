@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,7 @@ from torch import nn
 
 from halp.core.config import CheckedSettings, build_settings, field_types, limited, plain, unknown_setting
 from halp.core.errors import InputError
-
-
-def stepped_rate(rate: float, epoch: float, milestones: Sequence[int], gamma: float) -> float:
-    """Learning rate in an epoch: multiplied by gamma at every milestone.
-
-    >>> stepped_rate(0.01, 349, (350,), 0.1), stepped_rate(0.01, 350, (350,), 0.1)
-    (0.01, 0.001)
-    """
-    return rate * gamma ** sum(epoch >= milestone for milestone in milestones)
+from halp.core.schedules import stepped_rate
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from halp.core.config import CheckedSettings, limited
 from halp.core.errors import InputError
 from halp.core.progress import Bar
 from halp.core.sampling import generator
+from halp.core.schedules import stepped_rate
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation.protocol import Labels, Predictions, ProtocolContext, register_protocol, training_crops
 from halp.evaluation.protocols.linear import (
@@ -31,7 +32,6 @@ from halp.evaluation.protocols.linear import (
     linear_scores,
 )
 from halp.features.encode import encode_centres
-from halp.training.optimisers import stepped_rate
 
 
 @dataclass(frozen=True)

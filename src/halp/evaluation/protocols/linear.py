@@ -16,10 +16,10 @@ from halp.core.config import CheckedSettings, limited
 from halp.core.errors import InputError, check_choice
 from halp.core.progress import Bar
 from halp.core.sampling import generator
+from halp.core.schedules import stepped_rate
 from halp.evaluation.logistic import LogisticPath
 from halp.evaluation.protocol import Features, Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.ridge import Fold, group_folds
-from halp.training.optimisers import stepped_rate
 
 SOLVERS = ("sgd", "exact")
 # of equally good ones the largest is taken
