@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import shlex
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from halp.explorer.layout import load_or_compute
 from halp.explorer.session import Session, Settings
 from halp.features.look import ListedWhenRead
 from halp.features.source import _reasons
+from halp.skeleton import get_topology
 from halp.tasks.model_folder import load_model
 
 
@@ -276,12 +278,27 @@ def test_recordings_are_counted_while_they_are_read(tmp_path: Path, monkeypatch:
     assert totals == sorted(totals)  # parts of the work do not start the count again
 
 
-def test_the_explorer_starts_without_what_only_trainings_need() -> None:
+def test_a_map_that_is_kept_needs_neither_trainings_nor_scikit_learn_nor_pandas(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "store", get_topology("kinect-v2"), persons=1) as writer:
+        for number in range(8):
+            frames = np.random.default_rng(number).normal(size=(12, 1, 25, 3)).astype(np.float32)
+            writer.add(Clip(frames, f"clip_{number}", subject=number, extra={"fps": 30.0}))
     script = (
-        "import sys, halp.explorer.collection, halp.explorer.fewlabel; print('lightning_fabric' in"
-        " sys.modules)"
+        "import sys; from pathlib import Path; from halp.explorer.session import Session, Settings\n"
+        "import halp.explorer.server, halp.explorer.fewlabel\n"
+        "Session(Settings(Path(sys.argv[1]), encoder='halp-base'))._read().lay_out('pca')\n"
+        "print(*sys.modules)"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300
-    )
-    assert ended.stdout.strip() == "False"
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / "store")],
+            env=os.environ | {"HALP_CACHE": str(tmp_path / "cache")},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        ).stdout.split()
+        for _ in range(2)  # the first embeds
+    ]
+    slow = {"lightning_fabric", "pandas", "sklearn", "scipy", "torch._dynamo", "sympy", "matplotlib", "onnx"}
+    assert not slow & set(told[1])

@@ -164,13 +164,17 @@ def _read_parquet(store: Path, frames: int | None) -> Columns:
 
 def _plain(column: Any) -> bool:
     kind = _KINDS.get(str(column.type))
-    finite = kind is not np.float64 or bool(np.isfinite(column.to_numpy()).all())
-    return kind is not None and not column.null_count and finite
+    if kind is None or column.null_count:
+        return False
+    return kind is not np.float64 or bool(np.isfinite(_array(column)).all())
 
 
 def _array(column: Any) -> npt.NDArray[Any]:
-    values = column.to_numpy() if len(column) else np.zeros(0)
-    return np.array(values, dtype=_KINDS[str(column.type)])
+    # not by to_numpy, which loads pandas where that is installed
+    kind = _KINDS[str(column.type)]
+    if kind is np.str_ or not len(column):
+        return np.array(column.to_pylist(), dtype=kind)
+    return np.concatenate([np.from_dlpack(chunk) for chunk in column.chunks])
 
 
 def _column(store: Path, name: str, values: Any) -> npt.NDArray[Any]:
