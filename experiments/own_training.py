@@ -8,7 +8,8 @@ HaLP from scratch. kNN (k = 1), one labelled clip per class (ridge on unit vecto
 ridge with all labels (up to 1,500 clips), all with the clips that were trained on as the labelled ones;
 standardised on them.
 Intervals are hierarchical over seeds, draws and test people. All sets get a seed before any gets the next; a
-stopped command resumes: what was measured is kept in `--out`. Writes `results/own_training.json`.
+stopped command resumes: what was measured is kept in `--out`, and `--kept` trains nothing and writes what is
+there. Writes `results/own_training.json`.
 """
 
 from __future__ import annotations
@@ -122,11 +123,15 @@ def trained(store: Any, train: Array, method: str, seed: int, folder: Path) -> A
     return encoder
 
 
-def measured(task: Task, store: Any, clips: int | None, method: str, seed: int, out: Path) -> Any:
-    """Which test clips are right by measure, from its file where it was measured before."""
+def measured(
+    task: Task, store: Any, clips: int | None, method: str, seed: int, out: Path, kept: bool = False
+) -> Any:
+    """Which test clips are right by measure, from its file where it was measured before; `kept`: or None."""
     train, test = task.parts[0]
     train = np.sort(np.random.default_rng(seed).permutation(train)[:clips])
-    path = out / f"{task.name}-{len(train)}-{method}-{seed}.npz"
+    path = out / f"{task.name}-{len(train)}-{method}-{seed}.npz".replace(" ", "_")
+    if kept and not path.exists():
+        return None
 
     def make() -> dict[str, Array]:
         if method == FROZEN:
@@ -145,20 +150,26 @@ def measured(task: Task, store: Any, clips: int | None, method: str, seed: int, 
     return kept_arrays(path, make)
 
 
-def compared(cells: dict[str, list[Any]], people: Array, clips: int) -> dict[str, Any]:
-    """Accuracies by method, and paired differences with their intervals."""
+def compared(cells: dict[str, dict[int, Any]], people: Array, clips: int) -> dict[str, Any]:
+    """Accuracies by method, and differences with their intervals over the seeds that both methods have."""
     found: dict[str, Any] = {"clips": clips, "seeds": {method: len(rows) for method, rows in cells.items()}}
     values = {
-        method: {name: 100.0 * np.stack([row[name] for row in rows]) for name in MEASURES if name in rows[0]}
+        method: {
+            name: {seed: 100.0 * row[name] for seed, row in rows.items()}
+            for name in MEASURES
+            if name in next(iter(rows.values()))
+        }
         for method, rows in cells.items()
     }
     for method, row in values.items():
-        found[method] = {name: round(float(value.mean()), 4) for name, value in row.items()}
+        found[method] = {name: round(float(np.mean(list(value.values()))), 4) for name, value in row.items()}
     pairs = [("MoCo", FROZEN), ("HaLP", FROZEN), (SCRATCH, FROZEN), ("HaLP", "MoCo")]
     for first, second in [pair for pair in pairs if set(pair) <= set(values)]:
-        both = min(len(cells[first]), len(cells[second]))
+        both = [seed for seed in cells[first] if seed in cells[second]]
         found[f"{first} − {second}"] = {
-            name: hierarchical_interval(value[:both] - values[second][name][:both], people).to_json()
+            name: hierarchical_interval(
+                np.stack([value[seed] - values[second][name][seed] for seed in both]), people
+            ).to_json()
             for name, value in values[first].items()
         }
     return found
@@ -171,6 +182,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/own-training"))
     parser.add_argument("--seeds", type=int, default=10, help="at most so many of each set")
     parser.add_argument("--sets", nargs="+", help="these sets alone")
+    parser.add_argument("--methods", nargs="+", choices=(FROZEN, *TERMS, SCRATCH), help="these alone")
+    parser.add_argument("--kept", action="store_true", help="train nothing; write what was measured")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -184,15 +197,20 @@ def main(arguments: Sequence[str]) -> int:
     plan += [(name, None, (SCRATCH,), CURVE_SEEDS) for name in SETS]
     for name, counts in CURVE.items():
         plan += [(name, count, (FROZEN, "HaLP", SCRATCH), CURVE_SEEDS) for count in counts]
-    cells: dict[tuple[str, int | None], dict[str, list[Any]]] = {}
+    cells: dict[tuple[str, int | None], dict[str, dict[int, Any]]] = {}
     for seed in range(min(options.seeds, max(SETS.values()))):
         for name, clips, methods, seeds in plan:
             if seed >= seeds or name not in tasks or name not in (options.sets or tasks):
                 continue
-            for method in methods:
+            for method in options.methods or methods:
+                if method not in methods:
+                    continue
+                task, store = tasks[name], stores[tasks[name].store]
                 with threadpool_limits(1):
-                    cell = measured(tasks[name], stores[tasks[name].store], clips, method, seed, options.out)
-                cells.setdefault((name, clips), {}).setdefault(method, []).append(cell)
+                    cell = measured(task, store, clips, method, seed, options.out, options.kept)
+                if cell is None:
+                    continue
+                cells.setdefault((name, clips), {}).setdefault(method, {})[seed] = cell
                 print(
                     seed,
                     name,

@@ -41,7 +41,7 @@ def test_folders_of_others_are_left_as_they_are(
 
 
 def test_wrong_arguments_leave_nothing_behind(tmp_path: Path) -> None:
-    for more in (["--clips", "3"], ["--set", "epochs=0"], ["--set", "nope=1"]):
+    for more in (["--clips", "3"], ["--set", "epochs=0"], ["--set", "epochs=40"], ["--set", "nope=1"]):
         with pytest.raises(SystemExit) as stopped:
             main(["demo", "--out", str(tmp_path / "new"), *more])
         assert stopped.value.code == 2

@@ -52,6 +52,11 @@ def run_demo(
             f"the demonstration needs at least {FEWEST} clips, not {clips}: two per action and room to train"
         )
     halp = load_recipe("demo-halp", (*settings, f"seed={seed}"))
+    if halp.epochs <= (start := halp.halp.start_epoch):
+        raise InputError(
+            f"epochs = {halp.epochs} leaves nothing to train after the shared warm-up of {start} epochs; raise"
+            f" epochs above {start}, or lower halp.start_epoch"
+        )
     # the baseline has no such term
     common = [setting for setting in settings if not setting.startswith("halp.")]
     moco = load_recipe("demo-moco", (*common, f"seed={seed}"))

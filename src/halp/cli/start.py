@@ -38,7 +38,7 @@ def demo(
         out: the folder where data, runs and report.html go; what an earlier demo left there is replaced.
         clips: how many clips to make.
         seed: another seed gives other people and other weights.
-        set: override settings of both recipes, such as epochs=10.
+        set: override settings of both recipes, such as epochs=60.
         json: print the accuracies as JSON.
     """
     from halp.cli.demo import run_demo
