@@ -219,9 +219,11 @@ function Model() {
       <h2>Recognition <span class="soft">learned from {rowsText(Object.values(few.counts).reduce((a, b) => a + b, 0))}</span></h2>
       {!scores ? <p class="soft" role="status">testing itself on your labels …</p> : !scores.encoder ? <p class="soft">Label two {scores.grouped_by === "person" ? "people" : "recordings"} of every class to learn how good it is.</p> : (
         <>
-          <Accuracy name="halp" score={scores.encoder} best />
+          <Accuracy name={scores.shipped ? "this encoder" : "halp"} score={scores.encoder} best />
+          {scores.shipped && <Accuracy name={scores.shipped_name} score={scores.shipped} />}
           <Accuracy name="positions alone" score={scores.raw} />
-          <p class="soft small">How many {scores.grouped_by === "person" ? "movements of people whose labels were held back" : "recordings whose labels were held back"} are recognised; the true figure probably lies within the bar{s.researcher.value && " (95 % interval)"}. The second line uses the positions of the joints without what halp has learned.{scores.left_out.length > 0 && ` Not tested yet, because there is only one ${scores.grouped_by}: ${scores.left_out.join(", ")}.`}</p>
+          <p class="small">{scores.verdict}</p>
+          <p class="soft small">How many {scores.grouped_by === "person" ? "movements of people whose labels were held back" : "recordings whose labels were held back"} are recognised; the true figure probably lies within the bar{s.researcher.value && " (95 % interval)"}. The last line uses the positions of the joints without what halp has learned.{scores.left_out.length > 0 && ` Not tested yet, because there is only one ${scores.grouped_by}: ${scores.left_out.join(", ")}.`}</p>
         </>
       )}
       <div class="acts">

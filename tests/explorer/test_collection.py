@@ -26,14 +26,17 @@ from halp.data.readers import Item
 from halp.data.reading import Reading
 from halp.data.store import Store
 from halp.data.store_writer import StoreWriter
+from halp.encoders.pretrained import compacted
 from halp.explorer.api import Api
 from halp.explorer.collection import Collection
-from halp.explorer.fewlabel import candidates
+from halp.explorer.fewlabel import _verdict, assess_labels, candidates, fit_labels
 from halp.explorer.layout import load_or_compute
 from halp.explorer.session import Session, Settings
+from halp.features.loading import load_encoder
 from halp.features.look import ListedWhenRead
 from halp.features.source import _reasons
 from halp.skeleton import get_topology
+from halp.tasks.assessment import Score
 from halp.tasks.model_folder import load_model
 
 
@@ -99,6 +102,42 @@ def test_recordings_without_a_label_are_proposed_once_each(
     assert any(candidates(collection, values, seed).tolist() != rows.tolist() for seed in range(1, 5)), (
         "by chance"
     )
+
+
+def test_an_encoder_of_the_user_stands_beside_the_shipped_one_and_a_sentence_decides(
+    session: Session,
+) -> None:
+    own = session.collection
+    shipped = Collection(compacted(load_encoder("halp-base")), own.source)
+    values = np.where(np.arange(len(own)) % 4 == 0, own.recording % 2, -1).astype(np.int16)
+    found = {}
+    for collection in (own, shipped):
+        model = fit_labels(collection, values, ["a", "b"], 1)
+        assert model is not None
+        found[collection] = assess_labels(collection, values, ["a", "b"], model).assessment
+    assert found[own]["shipped_name"] == "halp-base"
+    assert found[own]["shipped"]["recordings"] == found[own]["encoder"]["recordings"] == 6
+    assert sorted(own.beside) == np.flatnonzero(values >= 0).tolist()
+    assert "shipped" not in found[shipped], "it is the encoder in use"
+    for one in found.values():
+        assert one["verdict"].startswith(("Keep ", "No certain difference from "))
+
+
+@pytest.mark.parametrize(
+    ("raw", "shipped", "sentence"),
+    [
+        (0.3, 0.9, "Keep halp-base: 40 points above this encoder."),
+        (0.7, 0.2, "Keep positions alone: 20 points above this encoder."),
+        (0.3, 0.2, "Keep this encoder: 20 points above positions alone."),
+        (0.3, 0.55, "No certain difference from halp-base yet."),
+    ],
+)
+def test_verdict_names_the_encoder_to_keep(raw: float, shipped: float, sentence: str) -> None:
+    scores = {
+        name: Score(value, value - 0.1, value + 0.1, 20, "")
+        for name, value in {"encoder": 0.5, "raw": raw, "shipped": shipped}.items()
+    }
+    assert _verdict(scores, "halp-base") == sentence
 
 
 def shown_groups(session: Session) -> list[tuple[str, int]]:

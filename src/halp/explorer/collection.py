@@ -85,6 +85,7 @@ class Collection:
             raise InputError(f"nobody is seen in '{source.name}'; there is nothing to explore")
         self.recordings, self.recording = self.table.recordings, self.table.recording
         self.maps: dict[str, npt.NDArray[np.float32]] = {}
+        self.beside: dict[int, npt.NDArray[np.float32]] = {}  # vectors of rows by the shipped encoder
         self._shown: OrderedDict[int, Shown] = OrderedDict()
         self._keys: dict[int, npt.NDArray[np.float32]] = {}
 

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.encoders.pretrained import RawCoordinates
+from halp.core.errors import InputError
+from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates, compacted
 from halp.explorer.answers import SAMPLED, sample
 from halp.explorer.collection import Collection
+from halp.features.cache import module_fingerprint
 from halp.features.encode import embed_frames, ready_clips
+from halp.features.loading import as_encoder, choose_shipped
 from halp.tasks.adapt import Neighbourhood
-from halp.tasks.assessment import cross_validate
+from halp.tasks.assessment import Score, cross_validate
 from halp.tasks.classifier import TUNED, Classifier, Prediction, fit_classifier, folds, sample_rows, suggest
 from halp.tasks.classify import disable_unreliable_rejection
 from halp.tasks.labelling import validation_units
@@ -86,7 +89,8 @@ def candidates(collection: Collection, values: npt.NDArray[np.int16], seed: int 
 def assess_labels(
     collection: Collection, values: npt.NDArray[np.int16], names: Sequence[str], model: FewLabelModel
 ) -> FewLabelModel:
-    """The model with its cross-validated accuracy, and that of the raw coordinates of the same clips.
+    """The model with its cross-validated accuracy, that of the raw coordinates of the same clips and, beside an
+    encoder of the user, of the shipped one that reads them; and a sentence that decides.
 
     A class of one recording (or person) cannot be judged and is left out, so that a new class does not hide
     the others'.
@@ -114,6 +118,17 @@ def assess_labels(
         "encoder": cross_validate(vectors, known, units, recordings, neighbourhood=near),
         "raw": cross_validate(raw, known, units, recordings, one_scale=True),
     }
+    if (shipped := _other_shipped(collection)) is not None:
+        known_rows = collection.beside
+        new = [int(row) for row in rows if int(row) not in known_rows]
+        found = embed_frames(
+            shipped[1], [clip.frames for clip in ready_clips(shipped[1], collection.source, new)]
+        )
+        known_rows.update(zip(new, found, strict=True))
+        beside = np.stack([known_rows[int(row)] for row in rows])
+        scores["shipped"] = cross_validate(beside, known, units, recordings)
+        facts["shipped_name"] = shipped[0]
+    facts["verdict"] = _verdict(scores, facts.get("shipped_name", ""))
     accuracies = {
         name: {
             "accuracy": score.accuracy,
@@ -124,6 +139,29 @@ def assess_labels(
         for name, score in scores.items()
     }
     return replace(model, assessment={**accuracies, **facts})
+
+
+def _other_shipped(collection: Collection) -> tuple[str, PretrainedEncoder] | None:
+    """The shipped encoder that reads these joints and its name; None if it is the one in use."""
+    try:
+        name = choose_shipped(collection.source)
+    except InputError:
+        return None
+    encoder = compacted(as_encoder(name))
+    same = module_fingerprint(encoder) == module_fingerprint(collection.encoder)
+    return None if same else (name, encoder)
+
+
+def _verdict(scores: dict[str, Score], shipped: str) -> str:
+    """Which encoder to keep; nothing is certain where one's accuracy lies in the interval of the other's."""
+    names = {"raw": "positions alone", "shipped": shipped}
+    own, other = scores["encoder"], max(scores.keys() - {"encoder"}, key=lambda name: scores[name].accuracy)
+    best, points = scores[other], 100 * (own.accuracy - scores[other].accuracy)
+    if best.low <= own.accuracy <= best.high or own.low <= best.accuracy <= own.high:
+        return f"No certain difference from {names[other]} yet."
+    if points > 0:
+        return f"Keep this encoder: {points:.0f} points above {names[other]}."
+    return f"Keep {names[other]}: {-points:.0f} points above this encoder."
 
 
 def _neighbourhood(
