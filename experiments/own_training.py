@@ -193,6 +193,7 @@ def main(arguments: Sequence[str]) -> int:
     stores["demo"] = demo = demo_store(options.out / "demo-store")
     labels, people = (np.asarray(column) for column in (demo.labels, demo.subjects))
     tasks["demo"] = Task("demo", "demo", labels, people, [demo.split("xsub")])
+    plan: list[tuple[str, int | None, tuple[str, ...], int]]
     plan = [(name, None, (FROZEN, *TERMS), seeds) for name, seeds in SETS.items()]
     plan += [(name, None, (SCRATCH,), CURVE_SEEDS) for name in SETS]
     for name, counts in CURVE.items():
