@@ -17,6 +17,8 @@ from halp.tasks.agreement import compare_accounts
 from halp.tasks.angles import Angles
 from halp.tasks.curves import Curves, _compare, _group, cycles_of
 from halp.tasks.deviation import deviation, make_reference
+from halp.tasks.find_motifs import NO_INTERVAL as MOTIF_REASONS
+from halp.tasks.find_motifs import motif_rows
 from halp.tasks.gait import Gaits, find_gait
 from halp.tasks.intervals import (
     asymmetry_interval,
@@ -26,7 +28,7 @@ from halp.tasks.intervals import (
     sums_interval,
 )
 from halp.tasks.reliability import kappas
-from halp.tasks.repetitions import find_repetitions
+from halp.tasks.repetitions import RepetitionCounts, find_repetitions
 from halp.tasks.stats import statistics
 from tests.gait_samples import walk
 from tests.tasks.test_deviation import people
@@ -164,6 +166,44 @@ def test_console_and_page_say_which_numbers_have_no_interval(
             continue
         assert words in console
         assert words in page
+
+
+def test_files_have_a_text_that_says_which_numbers_have_no_interval_and_why(tmp_path: Path) -> None:
+    from halp.cli.verbs import finish
+
+    poses = walk()[0]
+    for name, answer, words in (
+        ("walks/strides.csv", Gaits([find_gait(poses)], "made"), "details (single strides"),
+        (
+            "cycles.csv",
+            RepetitionCounts([find_repetitions(poses)], "made"),
+            "repetitions (single repetitions",
+        ),
+        ("angles.csv", Angles([poses], "made"), "one recording does not tell the error"),
+        ("stats", statistics(visits(8), resamples=49), "recordings, observed (one recording is counted"),
+    ):
+        finish(answer, out=tmp_path / name)
+        beside = f"{name}/intervals.md" if name == "stats" else f"{name}.intervals.md"
+        assert words in (tmp_path / beside).read_text(encoding="utf-8")
+    assert len(halp.events(tmp_path / "walks", concurrent=True)) > 3  # the text beside is not read as events
+
+
+def test_shares_of_motifs_have_an_interval_over_recordings() -> None:
+    rng = np.random.default_rng(0)
+    bouts = [
+        Event(f"r{n}", start, stop, label)
+        for n, middle in enumerate(rng.uniform(2, 4, 8))
+        for start, stop, label in ((0.0, middle, "motif 1"), (middle, 10.0, "motif 2"))
+    ]
+    for count in (2, 8):
+        rows = motif_rows(Events(bouts[: 2 * count]), np.eye(2))
+        document = {"motifs": rows, "no_interval": MOTIF_REASONS}
+        assert not set(unstated(document))
+        shares = [event.duration / 10 for event in bouts[: 2 * count : 2]]
+        low, high = rows[0]["share_interval"] or (0, 0)
+        assert (low, high) == (0, 0) if count == 2 else low < np.mean(shares) < high
+        if count == 8:
+            assert [low, high] == pytest.approx(mean_interval(shares), abs=0.005)
 
 
 @pytest.mark.heavy

@@ -27,6 +27,7 @@ from halp.skeleton import KINECT_V2
 from halp.tasks.events.formats import write_events
 from halp.tasks.export import export
 from halp.tasks.windows import label_windows, usual_cutting
+from tests.tasks.test_errors_stated import unstated
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +163,7 @@ def test_motifs_and_deviation_commands_answer(
     main(["motifs", str(package), str(folder), *options])
     found = json.loads(capsys.readouterr().out)
     assert [row["motif"] for row in found["motifs"]] == ["motif 1", "motif 2"]
+    assert not set(unstated(found))
     assert {event["label"] for event in found["events"]} == {"motif 1", "motif 2", NOBODY}
     assert "Examples" in page.read_text()
     main(["motifs", str(package), str(folder), "--model", str(saved), "--json"])

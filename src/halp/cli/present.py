@@ -18,12 +18,15 @@ _LONGEST = 20  # entries of a count table on a line
 
 @dataclass(frozen=True)
 class Shown:
-    """Text before the tables, the tables, text after them, and how `--out` is written if not as events."""
+    """Text before the tables, the tables, text after them, how `--out` is written if not as events, and which
+    numbers have no interval and why.
+    """
 
     tables: Sequence[Any] = ()
     said: Sequence[str] = ()
     after: Sequence[str] = ()
     write: Callable[[Path], list[Path]] | None = None
+    reasons: str = ""
 
 
 def present(answer: Any) -> Shown:
@@ -31,9 +34,7 @@ def present(answer: Any) -> Shown:
     from halp.tasks.intervals import without_interval
 
     _register()
-    shown = _present(answer)
-    reasons = without_interval(answer)
-    return replace(shown, after=[*shown.after, reasons]) if reasons else shown
+    return replace(_present(answer), reasons=without_interval(answer))
 
 
 @singledispatch
@@ -288,6 +289,8 @@ def _agreement(answer: Any) -> Shown:
 
 
 def _motifs(answer: Any) -> Shown:
+    from halp.tasks.intervals import intervals_beside
+
     after = []
     if answer.stability is not None:
         shown = {
@@ -297,7 +300,7 @@ def _motifs(answer: Any) -> Shown:
             f"adjusted Rand index (1: the same motifs, 0: chance): seeds {shown['seeds']}, halves"
             f" {shown['halves']}"
         ]
-    return Shown([table_of(answer.rows)], after=after)
+    return Shown([table_of([intervals_beside(row) for row in answer.rows])], after=after)
 
 
 def _deviations(answer: Any) -> Shown:

@@ -164,7 +164,8 @@ def finish(
 
     shown = present(answer)
     if out is not None:
-        for path in shown.write(out) if shown.write else _write_events(answer, out):
+        written = shown.write(out) if shown.write else _write_events(answer, out)
+        for path in [*written, *_write_reasons(out, shown.reasons)]:
             note(f"written: {path}")
     if json:
         print_json(answer.to_json())
@@ -177,7 +178,7 @@ def finish(
         from halp.reports.pages import page_of
 
         note(f"written: {page_of(answer, html).save(html)}")
-    for sentence in () if json else shown.after:
+    for sentence in () if json else filter(None, (*shown.after, shown.reasons)):
         note(sentence)
     _warn_about_clock(answer)
 
@@ -196,6 +197,14 @@ def _warn_about_clock(answer: Any) -> None:
             f"start and stop of '{frames[0]}'{more} are frames, not seconds: the recordings do not state a"
             " rate; give --fps"
         )
+
+
+def _write_reasons(out: Path, reasons: str) -> list[Path]:
+    """Why numbers of a file have no interval: a text beside the file, or in the folder of several."""
+    from halp.core.files import write_text
+
+    place = out / "intervals.md" if out.is_dir() else out.with_name(f"{out.name}.intervals.md")
+    return [write_text(place, f"{reasons}\n")] if reasons else []
 
 
 def _write_events(answer: Any, out: Path) -> list[Path]:

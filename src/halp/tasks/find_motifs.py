@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,12 +20,21 @@ from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource, Source
 from halp.features.table import ChosenRows, FeatureTable
 from halp.tasks.bouts import measures
-from halp.tasks.intervals import rounded
+from halp.tasks.intervals import rounded, sums_interval
 from halp.tasks.motifs import MotifModel, fit_motifs, load_motifs, motif_names
 from halp.tasks.motifs import stability as measure_stability
 from halp.tasks.segment import check_stride
 from halp.tasks.segments import merge_windows
 from halp.tasks.windows import embedded
+
+NO_INTERVAL = {
+    **dict.fromkeys(("motifs.windows", "motifs.count", "motifs.total"), "counted completely"),
+    **dict.fromkeys(("motifs.mean", "motifs.median"), "bouts of one recording are not independent"),
+    "motifs.share": "below five recordings, or where all of them are alike, it has none",
+    "tree": "it describes this model",
+    "stability": "an agreement of few fits, itself a measure of error",
+    "events": "single bouts",
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,8 @@ class Motifs:
     def to_json(self) -> dict[str, Any]:
         """Motifs, the tree that joins them, stability and events."""
         answer = {"motifs": self.rows, "tree": self.model.tree().tolist(), "stability": self.stability}
-        return rounded(answer | {"events": [event.to_json() for event in self.bouts]})
+        events = [event.to_json() for event in self.bouts]
+        return rounded(answer | {"events": events, "no_interval": NO_INTERVAL})
 
 
 def motifs(
@@ -173,14 +184,20 @@ def motif_answers(
 
 def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dict[str, Any]]:
     """A row per motif: the number of windows and statistics of its bouts over all recordings."""
-    observed = sum(event.duration for event in events if event.label not in UNSEEN)
+    times: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))  # of a recording, per motif
+    for event in events:
+        if event.label not in UNSEEN:
+            times[event.recording][event.label] += event.duration
+    observed = sum(sum(part.values()) for part in times.values())
     windows = np.bincount(probability.argmax(1), minlength=probability.shape[1]).tolist()
     rows = []
     for name, count in zip(motif_names(len(windows)), windows):
         bouts = events.where(label=name)
         facts = measures([event.duration for event in bouts], [event.start for event in bouts], observed)
         kept = {key: facts[key] for key in ("count", "total", "mean", "median", "share")}
-        rows.append({"motif": name, "windows": count, **kept})
+        sums = [(part[name], sum(part.values())) for part in times.values()]
+        interval = sums_interval(sums, lambda total: total[:, 0] / total[:, 1], "share")
+        rows.append({"motif": name, "windows": count, **kept, "share_interval": interval})
     return rows
 
 

@@ -225,7 +225,8 @@ def motifs_page(answer: Motifs, path: Path | None = None) -> Report:
         bars({r["motif"]: {"share": (r["share"], 0.0)} for r in rows}, y_label="share of time"),
         "Shares of time.",
     )
-    report.rows(rows, "Bouts of motifs, in seconds, over all recordings.")
+    beside = [intervals_beside(row) for row in rows]
+    report.rows(beside, "Bouts of motifs, in seconds, over all recordings.")
     if len(model) > 1:
         report.section(
             "How motifs merge",
