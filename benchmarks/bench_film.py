@@ -1,5 +1,5 @@
 """Frames of a video per CPU second: everybody found and followed, beside the pose estimator on whole frames
-for one person.
+for one person; and what no rule of the finder can save: decoding, and the estimator alone on two crops.
 
 The video is the one that `HALP_TEST_FILM` names or that of the package `sports2d` (`pip install --no-deps
 sports2d`); the weights are those of `halp pose-model`. Without both there is nothing to measure.
@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.harness import Row, milliseconds
 from halp.core.errors import InputError
-from halp.video.film import _opened, film_pictures
-from halp.video.finder import PeopleFinder
+from halp.video.film import Picture, _opened, film_pictures
+from halp.video.finder import Follower, Marks, PeopleFinder, PoseNetwork, Seen
 from halp.video.networks import open_network, pose_estimator
 from halp.video.pose_model import find_pose_model
 
@@ -47,7 +47,64 @@ def rows() -> list[Row]:
             (found / several) / (found_one / one),
             0.8,
         ),
+        floor_row(film, model, count, several / count),
     ]
+
+
+def floor_row(film: Path, model: Path, count: int, whole: float) -> Row:
+    """Frames with two people: decoding, and the estimator on the crops of both without anything else."""
+    pairs: list[list[Picture]] = []
+    with open_network(model) as network:
+        finder = PeopleFinder(_Kept(network, pairs), 6)
+        for moment, picture in islice(film_pictures(film), count):
+            pairs.append([])
+            finder(moment, picture)
+        both = [crops for crops in pairs if len(crops) == 2]
+        followers = [network.follower(), network.follower()]
+        followed, decoded = 1e9, 1e9
+        for _ in range(3):
+            began = time.process_time()
+            for crops in both:
+                for follower, crop in zip(followers, crops):
+                    follower.follow(crop)
+            followed = min(followed, (time.process_time() - began) / len(both))
+            began = time.process_time()
+            read = sum(1 for _ in islice(film_pictures(film), count))
+            decoded = min(decoded, (time.process_time() - began) / read)
+    return Row(
+        "video: frame with two people ÷ decoding and the estimator on both crops, nothing else",
+        f"{milliseconds(whole)} for a frame of any kind, everything included",
+        f"{milliseconds(decoded + followed)}: {milliseconds(decoded)} decoding, {milliseconds(followed)} both"
+        f" crops ({len(both)} frames); at most {1 / (decoded + followed):.1f} such frames per CPU second",
+        whole / (decoded + followed),
+    )
+
+
+class _Kept:
+    """An estimator that keeps the crops its followers are given, for the last frame begun."""
+
+    follows = True
+
+    def __init__(self, network: PoseNetwork, crops: list[list[Picture]]) -> None:
+        self.network, self.crops = network, crops
+
+    def find(self, picture: Picture) -> Seen:
+        return self.network.find(picture)
+
+    def follower(self) -> Follower:
+        return _KeptFollower(self.network.follower(), self.crops)
+
+
+class _KeptFollower:
+    def __init__(self, follower: Follower, crops: list[list[Picture]]) -> None:
+        self.follower, self.crops = follower, crops
+
+    def follow(self, crop: Picture) -> tuple[Marks, Marks] | None:
+        self.crops[-1].append(crop)
+        return self.follower.follow(crop)
+
+    def reset(self) -> None:
+        self.follower.reset()
 
 
 def decoding_rows(film: Path, count: int = 15) -> list[Row]:
