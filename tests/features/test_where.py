@@ -46,7 +46,7 @@ def test_filters_compare_as_they_read(where: str, rows: list[int]) -> None:
         ("subjet = 2", "did you mean 'subject'"),
         ("subject", "cannot be read"),
         ("subject = ", "cannot be read"),
-        ("subject = 'p3'", "which is text"),
+        ("subject = 'p3'", "compares 'subject', a number, with 'p3'"),
         ("__import__('os').system('x') = 1", "cannot be read"),
         ("subject = label", "cannot be read"),
         ("(" * 500, "cannot be read"),
@@ -55,6 +55,11 @@ def test_filters_compare_as_they_read(where: str, rows: list[int]) -> None:
 def test_wrong_filters_are_one_sentence(where: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         evaluate(where, COLUMNS)
+
+
+def test_filter_on_people_that_no_recording_names_says_so() -> None:
+    with pytest.raises(InputError, match="no subject of these recordings is known"):
+        evaluate("subject = 'p3'", {"subject": np.array([-1, -1])})
 
 
 def test_a_filtered_search_is_exact_over_the_rows_that_pass(

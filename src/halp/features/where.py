@@ -84,19 +84,26 @@ def _mask(node: ast.expr, columns: Mapping[str, npt.NDArray[Any]]) -> Mask:
         value, kind = ast.literal_eval(node.comparators[0]), type(node.ops[0])
         if kind in (ast.In, ast.NotIn):
             several = value if isinstance(value, (tuple, list)) else [value]
-            found = np.logical_or.reduce([_compared(column, operator.eq, each) for each in several])
+            found = np.logical_or.reduce(
+                [_compared(node.left.id, column, operator.eq, each) for each in several]
+            )
             return ~found if kind is ast.NotIn else found
-        return _compared(column, _COMPARISONS[kind], value)
+        return _compared(node.left.id, column, _COMPARISONS[kind], value)
     raise ValueError(ast.dump(node))
 
 
-def _compared(column: npt.NDArray[Any], compare: Callable[[Any, Any], Any], value: Any) -> Mask:
+def _compared(name: str, column: npt.NDArray[Any], compare: Callable[[Any, Any], Any], value: Any) -> Mask:
     """Compare a column with one value; a number given as text is compared as a number."""
+    if name in ("subject", "camera") and column.dtype.kind in "iu" and (column < 0).all():
+        raise InputError(
+            f"no {name} of these recordings is known; name it with --pattern or --labels of halp prepare,"
+            " and search the store"
+        )
     if column.dtype.kind == "U":
         return np.asarray(compare(column, str(value)))
     if isinstance(value, str):
         try:
             value = float(value)
         except ValueError:
-            raise InputError(f"a filter compares numbers with '{value}', which is text; {_EXAMPLE}") from None
+            raise InputError(f"a filter compares '{name}', a number, with '{value}'; {_EXAMPLE}") from None
     return np.asarray(compare(column, value))
