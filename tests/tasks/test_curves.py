@@ -14,6 +14,7 @@ import pytest
 from gait_samples import walk
 from scipy import stats
 
+import halp
 from halp.cli import main
 from halp.core.errors import InputError
 from halp.tasks.curves import Cycle, _compare, cycles_of
@@ -156,6 +157,11 @@ def test_sides_are_compared_within_people_and_groups_between_them() -> None:
         "2 or more people"
         in _compare(alone, [c.side for c in alone], ["left", "right"], "side", 99, 0)["reason"]
     )
+
+
+def test_a_side_is_not_named_where_sides_are_compared(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="without a side: knee"):
+        halp.curves(tmp_path, "knee_right", by="side")
 
 
 def test_the_command_compares_the_sides_of_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,10 @@ def curves(
     check_choice("cycles", cycles, ("auto", "gait", "repetitions"))
     if by is not None:
         check_choice("by", by, ("side", "group"))
+    if by == "side" and angle.endswith(("_left", "_right")):
+        raise InputError(
+            f"--by side compares left and right; name the angle without a side: {angle.rpartition('_')[0]}"
+        )
     if (by == "group") != (people is not None):
         raise InputError(
             "curves of groups need both --by group and --people, a table with the columns recording and group"
