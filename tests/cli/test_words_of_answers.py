@@ -19,7 +19,7 @@ import pytest
 
 from halp import Event, Events
 from halp.cli import main
-from halp.cli.app import MOST_ROWS
+from halp.cli.app import MOST_ROWS, print_table, table_of
 from halp.data.store import Store
 from halp.tasks.bouts import MOST_LABELS, observed_bouts, transitions
 from halp.tasks.stats import statistics
@@ -122,6 +122,16 @@ def test_what_follows_what_is_not_compared_for_thousands_of_labels() -> None:
     events = Events([Event("a", float(at), at + 1.0, label) for at, label in enumerate(labels)])
     with pytest.warns(UserWarning, match="101 labels: transitions are counted for at most 100"):
         assert transitions(observed_bouts(events), labels) == []
+
+
+def test_a_narrow_table_keeps_every_letter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    sides = {f"shoulder_elevation_{side}": 0.0 for side in ("left", "right")}
+    print_table(table_of([{"angle": name, **{f"column {n}": n for n in range(40)}} for name in sides]))
+    shown = capsys.readouterr().out
+    assert "…" not in shown
 
 
 def test_a_long_table_is_cut_and_json_has_every_row(

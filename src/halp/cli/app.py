@@ -196,7 +196,9 @@ def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
         columns = [
             name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)
         ]
-    table = Table(*columns)
+    table = Table()
+    for name in columns:
+        table.add_column(name, overflow="fold")  # cut off, the names of two sides would be the same
     for row in rows[:MOST_ROWS]:
         table.add_row(*(_cell(row.get(name), digits) for name in columns))
     if len(rows) > MOST_ROWS:
@@ -207,7 +209,9 @@ def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
 def _cell(value: Any, digits: int) -> str:
     from rich.markup import escape
 
-    return "" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else escape(str(value))
+    if isinstance(value, float):
+        return f"{round(value, digits) + 0.0:.{digits}f}"  # without the sign of −0.0
+    return "" if value is None else escape(str(value))
 
 
 def write_rows(
