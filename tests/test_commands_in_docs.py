@@ -106,9 +106,31 @@ def test_command_line_takes_what_the_page_shows(page: Path) -> None:
         )
 
 
+def options_of_everything() -> set[str]:
+    """Options of every command of halp, of our other programs, and those of torchrun."""
+    known = {"--plugin", "--help", "--max-restarts", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
+    for entry in app.commands.values():
+        for command in entry.commands.values() if isinstance(entry, CommandGroup) else [entry]:
+            known |= set(options_of(command))
+    for path in (*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")):
+        known |= set(re.findall(r'"(--[a-z-]+)"', path.read_text(encoding="utf-8")))
+    return known
+
+
+def test_options_inside_sentences_exist() -> None:
+    known, unknown = options_of_everything(), []
+    for page in PAGES:
+        prose = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        for span in re.findall(r"`(--[^`]*)`", prose):
+            for option in re.findall(r"(?:^|\s)(--[a-z][a-z-]*)", span):
+                if option.replace("--no-", "--") not in known:
+                    unknown.append(f"{page.name}: {option}")
+    assert not unknown
+
+
 TYPED_THROUGH = [
     ROOT / "README.md",
-    ROOT / "docs" / "start.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("start", "data", "use", "classify", "production")),
     *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
 ]
 
