@@ -27,6 +27,11 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     return output.replace("https://unpkg.com/iframe-worker/shim", f"{root}javascripts/worker.js")
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Mark inline code that is short enough to stay on one line."""
+    return re.sub(r"(?<!<pre>)(?<!</span>)<code>(?=[^<]{1,24}</code>)", '<code class="short">', html)
+
+
 def commands() -> dict[str, str]:
     """A page for each heading of `halp --help`: its commands with arguments, types, defaults and examples."""
     from halp.cli import HEADINGS
