@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from halp.data.cleaning import fill_gaps
 from halp.data.clip import Clip
 from halp.data.store import open_store
 from halp.data.store_writer import StoreWriter
@@ -38,14 +39,13 @@ WHERE = """row => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(row)), b
 
 
 def make_stores(folder: Path) -> None:
-    """Clips as they are recorded, and long recordings of eight clips of one person each."""
-    clips = list(synthetic_clips(CLIPS, subjects=PEOPLE, seed=0))
-    with StoreWriter(
-        folder / "movements", get_topology("kinect-v2"), persons=2, class_names=ACTIONS
-    ) as writer:
+    """Clips without gaps, and long recordings of eight clips of one person each."""
+    clips, topology = list(synthetic_clips(CLIPS, subjects=PEOPLE, seed=0)), get_topology("kinect-v2")
+    with StoreWriter(folder / "movements", topology, persons=2, class_names=ACTIONS) as writer:
         for clip in clips:
-            writer.add(Clip(clip.frames, clip.name, clip.label, clip.subject, clip.camera, {"fps": 30.0}))
-    with StoreWriter(folder / "sessions", get_topology("kinect-v2"), persons=2) as writer:
+            frames = fill_gaps(clip.frames, topology)
+            writer.add(Clip(frames, clip.name, clip.label, clip.subject, clip.camera, {"fps": 30.0}))
+    with StoreWriter(folder / "sessions", topology, persons=2) as writer:
         for person in sorted({clip.subject for clip in clips}):
             own = [clip for clip in clips if clip.subject == person and clip.camera == clips[0].camera][
                 :JOINED
