@@ -67,7 +67,7 @@ def check_label(label: str) -> str:
     if not label or len(label) > LONGEST:
         raise InputError(f"a label has 1 to {LONGEST} characters, not {len(label)}; choose a shorter name")
     if any(0xD800 <= ord(letter) < 0xE000 for letter in label):
-        raise InputError("the label contains an unpaired surrogate; type it again")
+        raise InputError("the label contains an invalid character; type it again")
     return label
 
 
