@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Path:
         (["--limit", "0"], ("limit of 0",)),
         (["--window", "0", "--fps", "30"], ("window", "above 0")),
         (["--fps", "-3"], ("fps", "above 0")),
-        (["--stride", "1"], ("without a window",)),
+        (["--stride", "1"], ("a stride needs a window",)),
         (["--normalise", "wobble"], ("normalisation step 'wobble'",)),
     ],
 )

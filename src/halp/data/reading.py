@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from halp.core.files import write_csv
 from halp.core.job_parts import parse_part
-from halp.core.progress import log
 
 if TYPE_CHECKING:
     from halp.data.windows import WindowSettings
@@ -32,6 +31,8 @@ class LeftOutTable(os.PathLike[str]):
 
     def write(self, source: str, rows: list[dict[str, str]]) -> None:
         """Write the table with these rows of a source, beside those of the others."""
+        from halp.core.progress import log
+
         known = source in self.rows
         self.rows[source] = rows
         write_csv(self.path, ["name", "reason"], [row for some in self.rows.values() for row in some])
