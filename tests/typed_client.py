@@ -1,4 +1,4 @@
-"""A client that uses every verb, checked by `make types` in strict mode and never run: an editor completes
+"""A client of the verbs, checked by `make types` in strict mode and never run: an editor completes
 all of it.
 """
 

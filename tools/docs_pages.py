@@ -34,16 +34,14 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 
 def commands() -> dict[str, str]:
     """A page for each heading of `halp --help`: its commands with arguments, types, defaults and examples."""
-    from halp.cli import HEADINGS
+    from halp.cli import headings
     from halp.cli.app import CommandGroup, app
     from halp.cli.verbs import Verb
 
-    named = {name for names in HEADINGS.values() for name in names}
-    more = tuple(name for name in app.commands if name not in named)
     pages = {}
-    for heading, names in {**HEADINGS, "More": more}.items():
+    for heading, names in headings().items():
         lines = [f"# Commands: {heading[0].lower()}{heading[1:]}"]
-        for name in (name for name in names if name in app.commands):
+        for name in names:
             entry = app.commands[name]
             grouped = isinstance(entry, CommandGroup)
             for key, function in entry.commands.items() if grouped else [("", entry)]:

@@ -150,7 +150,7 @@ __all__ = [
 
 
 @functools.cache
-def _homes() -> dict[str, tuple[str, str]]:
+def homes() -> dict[str, tuple[str, str]]:
     """Module and name there of every public name, as the imports for type checkers state them."""
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     (typed,) = (node for node in tree.body if isinstance(node, ast.If))
@@ -161,7 +161,7 @@ def _homes() -> dict[str, tuple[str, str]]:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'halp' has no attribute '{name}'")
-    home, original = _homes()[name]
+    home, original = homes()[name]
     return getattr(importlib.import_module(home), original)
 
 

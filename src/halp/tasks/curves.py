@@ -119,6 +119,9 @@ def curves(
 
     Examples
     --------
+    $ halp curves walks knee_flexion --by side --html curves.html
+    $ halp curves recordings knee_flexion_right --by group --people people.csv --json
+
     >>> import numpy as np, halp
     >>> still = np.random.default_rng(0).normal(size=(1, 25, 3)) + np.zeros((90, 1, 1))
     >>> halp.curves(still, "knee_left", topology="kinect-v2", fps=30)

@@ -95,7 +95,7 @@ def motifs(
     merge : int, optional
         Join the most similar motifs until this many are left.
     model : MotifModel or path, optional
-        Motifs found earlier, to apply instead of finding new ones.
+        Motifs found earlier, or the file that `save` wrote, to apply instead of finding new ones.
     save : path, optional
         Write the motifs to a file.
     shortest : float
@@ -115,6 +115,11 @@ def motifs(
     -------
     Motifs
         Bouts as events, a row per motif, and the model.
+
+    Examples
+    --------
+    $ halp motifs halp-base recordings --save motifs.npz --html motifs.html --out motifs.csv
+    $ halp motifs halp-base new-recordings --model motifs.npz --out motifs.csv
     """
     reading = combine(reading, keywords)
     fitted = model if model is None or isinstance(model, MotifModel) else load_motifs(model)

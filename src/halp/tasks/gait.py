@@ -207,6 +207,9 @@ def gait(source: AnySource, *, reading: Reading | None = None, **keywords: Unpac
 
     Examples
     --------
+    $ halp gait walk.bvh --html gait.html
+    $ halp gait recordings --out strides.csv --json
+
     >>> import numpy as np, halp
     >>> still = np.random.default_rng(0).normal(size=(1, 25, 3)) + np.zeros((90, 1, 1))
     >>> halp.gait(still, topology="kinect-v2", fps=30)[0].strides

@@ -86,7 +86,7 @@ def deviation(
     source : source
         A store or recordings of the tested people.
     people : path or mapping, optional
-        A CSV table with the columns recording and subject, where recordings do not tell who it is.
+        A CSV table with the columns recording and subject, if recordings do not name the person.
     other_windows : bool
         Also measure with half the window and warn if the answer changes.
     cache : bool
@@ -99,6 +99,11 @@ def deviation(
     -------
     Deviations
         A row per recording with score, percentile, joints and moments.
+
+    Examples
+    --------
+    $ halp deviation halp-base healthy visits --html deviation.html
+    $ halp deviation halp-base healthy visits --people people.csv --window 2 --json
     """
     if people is not None and not isinstance(people, Mapping):
         people = read_people(people, "subject", ("recording", "name", "path"))

@@ -121,6 +121,9 @@ def people(
 
     Examples
     --------
+    $ halp people film.mp4 --html people.html
+    $ halp people film.mp4 --persons 10 --json
+
     >>> import halp
     >>> halp.people("notes.txt")
     Traceback (most recent call last):

@@ -185,6 +185,9 @@ def repetitions(
 
     Examples
     --------
+    $ halp repetitions squats.bvh --html repetitions.html
+    $ halp repetitions recordings --angle knee_right --out repetitions.csv --json
+
     >>> import numpy as np, halp
     >>> body = np.random.default_rng(0).normal(size=(1, 25, 3)) + np.zeros((90, 1, 1))
     >>> len(halp.repetitions(body, topology="kinect-v2", fps=30))

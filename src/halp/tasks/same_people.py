@@ -103,6 +103,9 @@ def same_people(
 
     Examples
     --------
+    $ halp same-people films
+    $ halp same-people films --out people.csv --json
+
     >>> import halp
     >>> halp.same_people("nowhere")
     Traceback (most recent call last):
