@@ -37,9 +37,7 @@ def test_every_command_is_a_public_function_with_types_and_a_docstring(name: str
     assert inspect.getdoc(function)
     for each in inspect.signature(function).parameters.values():
         assert each.annotation is not each.empty, f"{public}({each.name})"
-        assert each.kind is not each.VAR_KEYWORD or "Unpack[" in str(each.annotation), (
-            "an editor completes all"
-        )
+        assert each.kind is not each.VAR_KEYWORD or each.annotation != "Any", "an editor completes all"
 
 
 READ = [

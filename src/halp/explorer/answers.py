@@ -38,7 +38,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def sample(collection: Collection, seed: int = 0, most: int = SAMPLED) -> npt.NDArray[np.int64]:
-    """Some rows, the same ones every time."""
+    """A fixed random sample of rows."""
     if len(collection) <= most:
         return np.arange(len(collection))
     return np.sort(np.random.default_rng(seed).permutation(len(collection))[:most])
@@ -65,7 +65,7 @@ def search(
     k: int = 24,
     passing: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
-    """Rows most like any of the examples, nearest first, and what lies at quantiles of the similarity.
+    """Rows most like any of the examples, nearest first, and rows at quantiles of the similarity.
 
     `passing` says of every row whether it may be found.
     With examples `against`, a classifier of the two kinds decides which rows are left to choose from.
@@ -181,7 +181,7 @@ def timeline(
 
 
 def compare(collection: Collection, first: int, second: int) -> tuple[dict[str, Any], Arrays]:
-    """Two rows aligned: frames of both, the alignment, and the distance of every joint along it."""
+    """Two aligned rows: frames of both, the alignment, and the distance of every joint along it."""
     clips = ready_clips(collection.encoder, collection.source, (first, second))
     made = compare_clips(collection.encoder, clips[0], clips[1])
     arrays: Arrays = {

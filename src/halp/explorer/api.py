@@ -112,14 +112,14 @@ class Api:
         return path
 
     def people(self, given: dict[str, Any]) -> Any:
-        """Where each person in a recording's video is, to be chosen by a click."""
+        """Positions of each person in a recording's video, to be chosen by a click."""
         from halp.explorer.film_people import people_of
 
         reading = self.session.settings.reading
         return people_of(self.session.collection, self._recording(given), reading)
 
     def events(self, given: dict[str, Any]) -> Any:
-        """All labels of people, for a figure."""
+        """All labels given by people, for a figure."""
         found = [event for _, event in self.session.labels.now.human]
         return [asdict(event) for event in sorted(found, key=lambda one: (one.recording, one.start))[:20_000]]
 
@@ -216,7 +216,7 @@ class Api:
             name = session.collection.recordings[self._recording(one)]
             spans.append((name, number(one, "start"), number(one, "stop"), ""))
         if not spans:
-            raise InputError("nothing was chosen to be labelled")
+            raise InputError("no clip or span was selected; select one to label it")
         if "class" in given:
             return self._changed(session.labels.label(spans, identity(given, "class"), ground=ground))
         if label := text(given, "label"):
@@ -278,7 +278,7 @@ class Api:
         return {"group": describe_groups(session)}
 
     def counts(self, given: dict[str, Any]) -> Any:
-        """How far groups are apart for 2 to 12 of them, and a number that is nearly as good as the best."""
+        """Silhouettes of 2 to 12 groups, and the largest number that is nearly as good as the best."""
         found = self.session.collection.silhouettes()
         counts = [[count, round(value, 3)] for count, value in found.items()]
         return {"counts": counts, "suggested": suggest_count(found)}

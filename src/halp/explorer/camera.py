@@ -32,7 +32,7 @@ NEAREST = 4
 
 
 class LiveCamera:
-    """Keeps the poses of the last seconds; opens the pose estimator at the first picture."""
+    """Keeps the poses of the last few seconds; opens the pose estimator at the first picture."""
 
     def __init__(self) -> None:
         self._lock, self._opened = threading.Lock(), ExitStack()
@@ -75,7 +75,7 @@ class LiveCamera:
 
     @staticmethod
     def _outlines(seen: LivePicture) -> list[list[list[float]]]:
-        """Places in the picture between 0 and 1, with how visible each is."""
+        """Positions in the picture between 0 and 1, with the visibility of each."""
         return np.round(seen.image[..., [0, 1, 3]] / [*seen.size, 1], 4).tolist()
 
     def _recognise(

@@ -144,7 +144,7 @@ class Collection:
     # -- frames
 
     def hold_files(self) -> None:
-        """List the files now, so that others in the same folder change nothing until the next start."""
+        """List the files now; files added later appear after a restart."""
         if isinstance(self.source.content, RecordingFiles):
             self.source.content.files[:0]
 
@@ -176,7 +176,7 @@ class Collection:
         return normalise(clip.frames, self.source.topology, self._steps, clip.fps)
 
     def frames(self, row: int) -> Frames:
-        """Frames `(T, P, V, C)` of a row as they are shown."""
+        """Frames `(T, P, V, C)` of a row, as displayed."""
         if self.source.cutting.window is None:
             return self._as_shown(self.source.clip(row))
         first = int(self.source.rows[row]["first"])
@@ -286,7 +286,7 @@ class Collection:
     pattern = ""  # how recordings are named, such as {set}_{action}_{style}_{n}
 
     def name_by(self, pattern: str) -> None:
-        """Read columns from the names of recordings; an empty pattern parts them at their separators."""
+        """Read columns from the names of recordings; an empty pattern splits them at their separators."""
         if pattern and not name_parts(self.recordings, pattern):
             raise InputError(f"no name of a recording fits '{pattern}'; the first is '{self.recordings[0]}'")
         self.pattern = pattern
@@ -294,7 +294,7 @@ class Collection:
 
     @cached_property
     def shared_prefix(self) -> int:
-        """How many letters all names of recordings begin with; what differs comes after them."""
+        """Length of the common prefix of all names of recordings."""
         first, last = min(self.recordings), max(self.recordings)
         same = next((at for at, (one, two) in enumerate(zip(first, last)) if one != two), 0)
         return max(first[:same].rfind(separator) for separator in SEPARATORS) + 1
@@ -330,7 +330,7 @@ class Collection:
         return np.asarray(self.table.vectors if len(self) <= GROUPED else self.reduced)
 
     def silhouettes(self) -> dict[int, float]:
-        """How far groups are apart for every number of them that is tried, of at most 2,000 rows."""
+        """Silhouettes of every number of groups tried, of at most 2,000 rows."""
         rows = self.even_rows
         rows = rows[np.unique(np.linspace(0, len(rows) - 1, 2_000).astype(int))]
 

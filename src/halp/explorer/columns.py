@@ -58,7 +58,7 @@ def name_parts(names: Sequence[str], pattern: str = "") -> dict[str, list[str]]:
 
 
 def make_column(name: str, values: npt.NDArray[Any]) -> Column | None:
-    """A column of a store as one to colour by; None if it says nothing or too much."""
+    """A column of a store to colour by; None if it has one value, or too many."""
     categories, codes = np.unique(values, return_inverse=True)
     if len(categories) < 2:
         return None

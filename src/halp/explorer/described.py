@@ -18,7 +18,7 @@ from halp.explorer.session import Session
 
 
 def describe_state(session: Session) -> dict[str, Any]:
-    """The page's initial state; little until the collection is read."""
+    """The page's initial state; partial until the collection is read."""
     from halp.reports.player import describe_body
 
     given = session.settings
@@ -63,7 +63,7 @@ def describe_state(session: Session) -> dict[str, Any]:
 
 
 def _first_colour(session: Session) -> str | None:
-    """The first column that says more than the name of a recording; the map names up to 30 categories."""
+    """The first informative column; the map names up to 30 categories."""
     columns = session.collection.columns
     telling = [
         name
@@ -105,7 +105,7 @@ def describe_row(session: Session, row: int) -> list[list[Any]]:
 
 
 def label_state(session: Session) -> dict[str, Any]:
-    """Classes with their numbers of labels and rows, what can be undone and redone, and the revision."""
+    """Classes with counts of labels and rows, acts to undo and redo, and the revision."""
     column = session.label_column()
     counts = np.bincount(column.values[column.values >= 0], minlength=len(column.names))
     labels = column.labels
@@ -149,7 +149,7 @@ def describe_groups(session: Session) -> dict[str, Any] | None:
 
 
 def describe_model(session: Session) -> dict[str, Any] | None:
-    """The few-label model: classes, accuracy beside the baseline, what to label next."""
+    """The few-label model: classes, accuracy beside the baseline, and rows to label next."""
     model = session.model
     if model is None:
         return None

@@ -182,7 +182,7 @@ def _neighbourhood(
 def _labelled(
     values: npt.NDArray[np.int16], names: Sequence[str]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[str]]:
-    """Labelled rows, their labels without gaps, and the names of these."""
+    """Labelled rows, their labels numbered from 0, and the names of the classes."""
     rows = np.flatnonzero(values >= 0)
     there, labels = np.unique(values[rows], return_inverse=True)
     return rows, labels.astype(np.int64), [names[number] for number in there]

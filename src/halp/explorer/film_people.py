@@ -1,4 +1,4 @@
-"""Where each person of a video is, so that one can be chosen by a click on the picture."""
+"""Positions of each person of a video, so that a person can be chosen by a click on the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells when files come into a folder that is open, or leave it."""
+"""Notices files that are added to an open folder, or removed from it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 class WatchedFolder:
-    """A folder as it was when it was opened; subfolders are not looked into."""
+    """The files of a folder when it was opened, without subfolders."""
 
     def __init__(self, path: Path, labels: Path) -> None:
         self.path, self.own, self.news = path, labels.stem, ""
         self._time, self._names = self._look()
 
     def look(self) -> str:
-        """What has changed since, as a sentence; empty if nothing has."""
+        """A sentence on changes since then; empty if there are none."""
         with suppress(OSError):
             if self.path.is_dir() and self.path.stat().st_mtime_ns != self._time:
                 self._time, names = self._look()

@@ -35,7 +35,7 @@ class Grouping:
     def place(self, number: int) -> int:
         """The index of a group in the list."""
         if number not in self.ids:
-            raise InputError("this group was changed in another tab; look at the groups, then do it again")
+            raise InputError("this group was changed in another tab; check the groups and try again")
         return self.ids.index(number)
 
 
@@ -105,7 +105,7 @@ class GroupBook:
 
     @property
     def _count(self) -> int:
-        """The initial number of groups; few for few movements."""
+        """The initial number of groups, which grows with the number of movements."""
         return min(GROUPS, max(1, round(len(self.collection) ** 0.5)))
 
     def _replayed(self) -> Grouping:

@@ -79,7 +79,7 @@ class Guard:
 
 
 def _with_security_headers(send: Send) -> Send:
-    """Every answer carries the headers that keep the page to itself."""
+    """Add security headers to every answer."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -29,7 +29,7 @@ class LabelClass:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a revision, which never change: readers take one and work on it."""
+    """The labels of a revision, immutable: readers take one and work on it."""
 
     revision: int = 0
     events: tuple[tuple[int, Event], ...] = ()
@@ -53,7 +53,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an act changed: how many labels, how many spans it left as they were, and the class it gave."""
+    """The result of an act: labels changed, spans left unchanged, and the class given."""
 
     changed: int = 0
     left: int = 0

@@ -264,7 +264,7 @@ class LabelBook:
     def _known_class(self, number: int) -> LabelClass:
         if known := next((one for one in self.now.classes if one.id == number), None):
             return known
-        raise InputError("this class was removed or merged in another tab; look at the classes first")
+        raise InputError("this class was removed or merged in another tab; check the classes first")
 
     def _of(self, number: int) -> list[tuple[int, Values]]:
         return [
@@ -281,7 +281,7 @@ class LabelBook:
     def _without_contradictions(
         self, spans: list[Span], number: int, taken: dict[tuple[str, float, float], list[int]]
     ) -> tuple[list[Span], str]:
-        """Spans that can have a class, and why the first of the others cannot."""
+        """Spans that can have a class, and the reason why the first of the others cannot."""
         refused = ""
         while True:  # what is left as it is may contradict others
             others = self._others(number, {row for span in spans for row in taken.get(span[:3], ())})

@@ -63,7 +63,7 @@ class Act:
 
     @property
     def where(self) -> str:
-        """Who else did it."""
+        """Where the act was made: another tab, or outside the page."""
         return "in the table" if self.kind == "import" else "in another tab"
 
     @property
@@ -92,7 +92,7 @@ class Stacks:
 
 
 class Locked(InputError):
-    """Another program has the database now; the same act may succeed later."""
+    """Raised while another program locks the database; the same act may succeed later."""
 
 
 class Ledger:
@@ -135,7 +135,7 @@ class Ledger:
             self._connection = None
 
     def next_id(self, table: str) -> int:
-        """An id that no row of the table has had."""
+        """An id never used in the table."""
         if self._connection is None:
             return 1
         found = self._connection.execute(
@@ -181,7 +181,9 @@ class Ledger:
             return None
         act = waiting[-1]
         if meant is not None and meant != act.revision:
-            raise InputError(f"something was changed {act.where} ('{act.title}'); look, then {kind} again")
+            raise InputError(
+                f"something was changed {act.where} ('{act.title}'); check the labels, then {kind} again"
+            )
         changes = act.changes
         if kind == "undo":
             changes = [(table, row, after, before) for table, row, before, after in reversed(changes)]
@@ -207,14 +209,14 @@ class Ledger:
                 yield act
 
     def setting(self, name: str, default: Any = None) -> Any:
-        """A kept setting."""
+        """A saved setting."""
         if self._connection is None:
             return default
         found = self._connection.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
         return default if found is None else json.loads(found[0])
 
     def set(self, name: str, value: Any) -> None:
-        """Keep a setting."""
+        """Save a setting."""
         with self._transaction() as base:
             base.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
 

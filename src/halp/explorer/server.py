@@ -66,7 +66,7 @@ def make_app(session: Session, token: str, port: int) -> Guard:
 
 
 def serve(settings: Settings, *, port: int = 0, browser: bool = True) -> Session:
-    """Serve the explorer until Ctrl-C and print its address. The session may still be busy at the end."""
+    """Serve the explorer until Ctrl-C and print its address. The session may still be busy afterwards."""
     if not settings.source.exists():
         raise InputError(f"there is nothing at '{settings.source}'; check the path of the source")
     token = secrets.token_urlsafe(24)

@@ -51,7 +51,7 @@ class Settings:
 
     @property
     def label_file(self) -> Path:
-        """Beside the source, unless chosen."""
+        """Path of the label file; beside the source by default."""
         source = self.source.resolve()
         return self.labels or source.with_name(f"{source.name}.labels.csv")
 
@@ -91,7 +91,7 @@ class Session:
 
     @cached_property
     def runs(self) -> dict[str, Run]:
-        """The runs that were named, else the one that the encoder is of; by the names of their folders."""
+        """The runs given, else the run of the encoder, by folder name."""
         paths = self.settings.runs or ((self._own_run,) if self._own_run else ())
         if not paths:
             return {}
@@ -107,7 +107,7 @@ class Session:
 
     @cached_property
     def key_space(self) -> KeySpace | None:
-        """Where the encoder's own training hallucinated positives; None if that is not known."""
+        """The layer at which the encoder's training hallucinated positives; None if unknown."""
         from halp.evaluation.analysis.prototypes import key_space
         from halp.training.run import open_run
 
@@ -135,7 +135,7 @@ class Session:
         return any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
-        """Start no further work."""
+        """Stop starting new work."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -203,7 +203,7 @@ class Session:
         self.preview = Preview(encoder, source)
 
     def open(self, collection: Collection) -> None:
-        """Lay a collection out, quickest parts first."""
+        """Compute map and groups of a collection, quickest parts first."""
         self._collection = collection
         with self.labels.lock:
             self.skipped = self._known_rows(self.labels.ledger.setting("skipped", []))
@@ -317,7 +317,7 @@ class Session:
     # -- what the page asks for
 
     def pulse(self) -> dict[str, Any]:
-        """A few bytes that tell what has changed."""
+        """Revisions of everything that can change, in a few bytes."""
         self.labels.look_at_table()
         return {
             "revision": self.revision,
@@ -329,7 +329,7 @@ class Session:
         }
 
     def column(self, name: str) -> Column:
-        """A column to colour by, those that change included."""
+        """A column to colour by, including changing ones such as labels."""
         from halp.explorer.columns import Column
 
         collection = self.collection

@@ -23,7 +23,7 @@ LARGEST_PAGE = 1 << 30  # bytes
 
 
 def write_static(settings: Settings, folder: Path) -> Path:
-    """Read everything, then write the folder, whole or not at all."""
+    """Read everything, then write the folder atomically."""
     if folder.exists():
         raise InputError(f"'{folder}' exists already; remove it or choose another folder for the page")
     session = Session(settings)

@@ -102,7 +102,7 @@ Rest = Callable[[], tuple[Arrays, Mapping[str, Any]]]
 
 
 class FeatureCache:
-    """Entries in a folder. Without a folder, or where it cannot be written, nothing is kept."""
+    """Entries in a folder. Without a writable folder nothing is kept."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, verify: bool = False) -> None:
         self.folder = None if folder is None else Path(folder)
@@ -122,7 +122,7 @@ class FeatureCache:
     def keep(
         self, key: str, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None = None
     ) -> CachedVectors | None:
-        """An entry on disk, found or computed now; None where nothing can be kept."""
+        """An entry on disk, found or computed now; None if nothing can be kept."""
         if self.folder is None:
             return None
         path = self.folder / key
@@ -173,7 +173,7 @@ def _write(folder: Path, width: int, blocks: Iterable[Vectors], rest: Rest | Non
 
 
 def _state(path: Path) -> list[int]:
-    """What changes when a file does."""
+    """Size and times of a file, which change when it is written."""
     status = os.stat(path)
     return [getattr(status, name) for name in _STATE]
 

@@ -55,7 +55,7 @@ _KEPT = 32 << 20  # bytes of recordings that stay in memory; what is beyond is r
 
 @dataclass(frozen=True)
 class SourceIndex:
-    """What reading a source found.
+    """Facts found by reading a source.
 
     Rows; names of recordings, and the item that each was first met in; name and file of every clip that has
     rows; when nobody is seen; what was left out, with its item; and what else a user should know.
@@ -111,7 +111,7 @@ def make_rows(
     starts: npt.NDArray[np.float64] | float,
     seen: npt.NDArray[np.bool_],
 ) -> npt.NDArray[Any]:
-    """Rows of recordings with contiguous frames; `seen` says for every frame whether somebody is there.
+    """Rows of recordings with contiguous frames; `seen` says for every frame whether anybody is visible.
 
     `item` counts the recordings; the caller fills in what else is known of them.
     """
@@ -302,7 +302,7 @@ class RecordingFiles:
 
     @property
     def how(self) -> str:
-        """How items are read, whichever they are; class names are looked up by name later."""
+        """How items are read, independent of which items; class names are looked up later."""
         info = replace(self.pipeline.info, class_names=())
         reader = self.pipeline.reader
         facts = [reader.name, repr(reader_options(reader)), self.options, repr(info), expansion_limit(0)]

@@ -41,7 +41,7 @@ def motion_energy(x: Tensor) -> Tensor:
 
 
 def neighbours(seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Along time `(B, T, …)`: where something was last and is next seen, whether so, the k-th place.
+    """Along time `(B, T, …)`: where something was last seen and is next seen, whether it was, and the k-th place.
 
     Of what is seen, both are the frame itself.
     """
@@ -77,7 +77,7 @@ def last_seen(values: Tensor, seen: Tensor) -> Tensor:
 
 
 def lines(x: Tensor, seen: Tensor) -> Tensor:
-    """Every joint on the straight line between where it was seen last and is seen next."""
+    """Missing joints, interpolated linearly between the frames in which they were seen."""
     before, after, _ = nearest(seen)
     share = (time_like(seen) - before).to(x.dtype) / (after - before).clamp(min=1).to(x.dtype)
     low, high = pick(x, before, 1), pick(x, after, 1)
@@ -149,7 +149,7 @@ def centre_persons(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor
 
 
 def mean_line(x: Tensor, topology: Topology, ends: tuple[str, str]) -> Tensor:
-    """Mean vector `(B, C)` between two joints of the first person where it is seen."""
+    """Mean vector `(B, C)` between two joints of the first person, over the frames in which it is seen."""
     there = present(x)[:, :, 0, None].double()
     line = (
         x[:, :, 0, topology.index(ends[1])].double() - x[:, :, 0, topology.index(ends[0])].double()
@@ -181,7 +181,7 @@ def rotation_between(source: Tensor, axis: int) -> Tensor:
 
 
 def turned(x: Tensor, rotation: Tensor) -> Tensor:
-    """Everything turned by rotations `(B, 3, 3)`."""
+    """All joints turned by rotations `(B, 3, 3)`."""
     return x @ rotation.to(x.dtype).transpose(1, 2)[:, None, None]
 
 

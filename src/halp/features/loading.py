@@ -134,7 +134,7 @@ def open_for(
 
 
 def choose_shipped(source: Source) -> str:
-    """The shipped encoder that reads the joints of this source; of several the one that reads most."""
+    """The shipped encoder that reads the joints of this source; if several do, the one that reads the most joints."""
     fits = {}
     for name, facts in list_encoders().items():
         topology = topology_from_json(facts["topology"])

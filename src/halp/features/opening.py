@@ -25,7 +25,7 @@ from halp.features.source import MANIFEST, AnySource, Source
 def open_source(
     source: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
 ) -> Source:
-    """Open anything that clips can be read from.
+    """Open a store, recordings, arrays or a collection.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ class Preparation:
         return "fill-gaps" in self.steps
 
     def is_identity(self, persons: int) -> bool:
-        """Whether clips of this many persons are ready as they are, where the first of them is seen."""
+        """Whether clips of this many persons are ready as they are, in frames that show the first person."""
         return not (self.maps or self.cleaning or self.steps) and persons <= self.persons
 
     def recording(self, frames: Frames, fps: float = -1.0) -> Frames:
@@ -132,7 +132,7 @@ class Preparation:
             return normalise(frames, self.target, steps, fps)
 
     def clip(self, piece: Clip) -> Clip:
-        """The same with what is known of the clip, and which frames were left out."""
+        """The same, with the clip's metadata and the frames that were left out."""
         frames, steps = self._ordered(piece.frames)
         piece = replace(piece, frames=frames)
         if not steps or not piece.frames.any():

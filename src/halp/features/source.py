@@ -185,7 +185,7 @@ class Source(RowColumns):
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know about the recordings: left out, not read, or repaired."""
+        """Notes on recordings that were left out, not read, or repaired."""
         told, files = list(dict.fromkeys(self.known.notes)), self.content
         if self.left_out:
             names = [drop.name for drop in self.left_out]
@@ -362,7 +362,7 @@ class Source(RowColumns):
 
 
 def _named(names: Sequence[str], most: int = 10) -> str:
-    """Quoted names; of many, only the first ones."""
+    """Quoted names; only the first ones if there are many."""
     shown = ", ".join(f"'{name}'" for name in names[:most])
     return (
         shown if len(names) <= most else f"{shown} and {len(names) - most} more (--left-out FILE lists all)"
@@ -370,7 +370,7 @@ def _named(names: Sequence[str], most: int = 10) -> str:
 
 
 def _reasons(drops: Sequence[Dropped], most: int = 3) -> str:
-    """The first recording of every kind of reason, which differ in more than names and numbers."""
+    """The first recording for each reason; names and numbers in reasons are ignored."""
     kinds: dict[str, Dropped] = {}
     for drop in drops:
         kinds.setdefault(re.sub(r"'[^']*'|\d+", "", drop.reason), drop)

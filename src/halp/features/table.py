@@ -35,7 +35,7 @@ class RowColumns:
     starts: npt.NDArray[np.float64] = _column("start", "Where every row starts, in seconds of its recording.")
     stops: npt.NDArray[np.float64] = _column("stop", "Where every row stops, in seconds of its recording.")
     fps: npt.NDArray[np.float64] = _column("fps", "Frames per second of every row.")
-    seen: npt.NDArray[np.float32] = _column("seen", "The share of frames in which somebody is there.")
+    seen: npt.NDArray[np.float32] = _column("seen", "The share of frames in which anybody is visible.")
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -48,7 +48,7 @@ class RowColumns:
 
 @dataclass(frozen=True)
 class FeatureTable(RowColumns):
-    """Vectors of the clips or windows of a source, with what is known of each; made by `halp.embed_table`.
+    """Vectors of the clips or windows of a source, with the metadata of each; made by `halp.embed_table`.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class ShardRows(NamedTuple):
 
 
 class ShardedVectors:
-    """Vectors `(N, F)` of several mapped arrays, in any order, of which only what is asked for is read.
+    """Vectors `(N, F)` of several mapped arrays, in any order, of which only the requested rows are read.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def join_vectors(
     shards: Sequence[ShardRows] = (),
     home: Path | None = None,
 ) -> Any:
-    """Vectors of several arrays as one: mapped if there is one, in memory if few, else read on demand."""
+    """Vectors of several arrays as one: mapped if there is one array, in memory if they are small, else read on demand."""
     if len(parts) == 1 and order is None:
         return parts[0]
     joined = ShardedVectors(parts, order, shards, home)

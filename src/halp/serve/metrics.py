@@ -47,7 +47,7 @@ class Metrics:
         self.counts[f'halp_request_seconds_count{{path="{path}"}}'] += 1
 
     def count(self, name: str, number: int = 1) -> None:
-        """Count anything else."""
+        """Add to any other metric."""
         self.counts[f"halp_{name}_total"] += number
 
     def text(self) -> str:
@@ -63,7 +63,7 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     async def keep(self) -> None:
-        """Write the counts every second where processes share them."""
+        """Write the counts every second if several processes share them."""
         while self._own is not None:
             partial = self._own.with_suffix(".partial")
             partial.write_text(json.dumps(self._present()), encoding="utf-8")

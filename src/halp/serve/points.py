@@ -1,4 +1,4 @@
-"""Points of a request as an array; an error names what is wrong."""
+"""Points of a request as an array; an error names the invalid frame."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _even_points(data: list[Any], topology: Topology) -> Frames | None:
 
 
 def _frame_by_frame(data: list[Any], topology: Topology) -> Frames:
-    """Points of frames that differ, or one of which is invalid."""
+    """Points of frames of different shapes, or with an invalid frame."""
     frames = []
     for number, one in enumerate(data):
         try:

@@ -150,7 +150,7 @@ def serve(
 
 
 def _copied(model: str, folder: str) -> Path:
-    """A copy of a model, so that a worker started later has the model of the others."""
+    """A copy of a model, so that workers started later load the same model."""
     return Path(shutil.copytree(model, Path(folder) / "models" / Path(model).name))
 
 

@@ -37,7 +37,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 class Busy(Exception):
-    """More clips are waiting than the service accepts."""
+    """Raised when more clips are waiting than the service accepts."""
 
 
 class Batcher:

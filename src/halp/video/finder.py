@@ -42,7 +42,7 @@ class Follower(Protocol):
         ...
 
     def reset(self) -> None:
-        """Forget the person."""
+        """Reset the tracker."""
         ...
 
 
@@ -88,7 +88,7 @@ class PeopleFinder:
         return _stacked(found)
 
     def _search(self, moment: float, picture: Picture) -> Seen:
-        """People in all tiles, if it is time for that, or near the places in which somebody was just lost."""
+        """People in all tiles, at intervals, or near the places in which a person was just lost."""
         self._gone = [(when, marks) for when, marks in self._gone if moment - when < _SCAN]
         due = moment - self._looked >= _RESCAN
         if moment - self._scanned >= _SCAN or (due and not self._followed):
@@ -125,7 +125,7 @@ class PeopleFinder:
     def _start(
         self, found: Seen, moment: float, followed: list[tuple[Marks, Marks]]
     ) -> Iterator[tuple[Marks, Marks]]:
-        """New people, and lost ones who are found again, of a scan."""
+        """New people, and lost people found again, in a scan."""
         for image, world in zip(*found):
             if any(is_same(image, other) for other, _ in followed):
                 continue
@@ -183,7 +183,7 @@ def is_within(one: Marks, other: Marks) -> float:
 
 
 def _area(marks: Marks, picture: Picture) -> Area | None:
-    """The surroundings of a pose inside the image; None if almost nothing is."""
+    """The surroundings of a pose inside the image; None if almost all of it lies outside."""
     (x, y), side = _square(marks)[0], max(_square(marks)[1] * _NEAR, 64)
     height, width = picture.shape[:2]
     left, right = (int(np.clip(x + half, 0, width)) for half in (-side / 2, side / 2))
@@ -209,14 +209,14 @@ def tiles(width: int, height: int) -> list[Area]:
 
 
 def _edges(side: int, count: int, place: int) -> tuple[int, int]:
-    """If one of `count` overlapping stretches of a side begins and ends."""
+    """Start and end of each of `count` overlapping stretches of a side."""
     length = side / (count - (count - 1) * _OVERLAP)
     start = place * length * (1 - _OVERLAP)
     return int(start), min(side, math.ceil(start + length))
 
 
 def cut(picture: Picture, middle: npt.NDArray[np.float64], side: float) -> tuple[int, int, Picture]:
-    """The part of a square inside the image, and its corner."""
+    """The part of a square that lies inside the image, and its corner."""
     height, width = picture.shape[:2]
     left, top = (int(np.clip(edge, 0, limit)) for edge, limit in zip(middle - side / 2, (width, height)))
     right, bottom = (int(np.clip(edge, 0, limit)) for edge, limit in zip(middle + side / 2, (width, height)))

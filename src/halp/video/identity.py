@@ -68,7 +68,7 @@ def body_build(world: npt.NDArray[np.float32], joints: Sequence[str]) -> Floats:
 
 
 def distances(people: Sequence[Appearance]) -> Floats:
-    """Distances of people `(N, N)` in units of the usual; infinite within a video or where unknown."""
+    """Distances of people `(N, N)` in units of the typical one; infinite within a video or if unknown."""
     table = np.full((len(people), len(people)), np.inf)
     for one, other in combinations(range(len(people)), 2):
         first, second = people[one], people[other]
@@ -105,7 +105,7 @@ def same_people(people: Sequence[Appearance]) -> tuple[list[int], list[Match]]:
 
 
 def _matches(people: Sequence[Appearance], table: Floats) -> list[Match]:
-    """Pairs who are near, and nearer by a margin than either is to others of the two videos."""
+    """Pairs of people who are close, and closer by a margin than either is to others of the two videos."""
     films = np.array([person.film for person in people])
     found = []
     for one, other in zip(*np.where(np.triu(table) <= _FAR)):

@@ -54,7 +54,7 @@ class FilmLandmarks:
 
     @property
     def fps(self) -> float:
-        """Frames per second: the usual distance between two frames."""
+        """Frames per second, from the median interval between frames."""
         steps = np.diff(self.times)
         return float(1 / np.median(steps[steps > 0])) if (steps > 0).any() else -1.0
 
@@ -106,7 +106,7 @@ def film_landmarks(path: Path, model: Path, persons: int, *, progress: bool = Tr
 def _find_people(
     pictures: Iterator[tuple[float, Picture]], model: Path, persons: int, size: tuple[int, int], bar: Bar
 ) -> FilmLandmarks:
-    """Landmarks of one part, which depend on nothing before it."""
+    """Landmarks of one part, independent of the parts before it."""
     clothes = _clothes(pose_topology(model).joints)
     times, people, image, world, look, scene = [], [], [], [], [], []
     with open_network(model) as network:

@@ -149,7 +149,7 @@ class _OnnxFollower:
         return (marks, np.zeros_like(marks)) if marks[:, 3].mean() >= _SURE else None
 
     def reset(self) -> None:
-        """Nothing is remembered from crop to crop."""
+        """Does nothing: no state is kept from crop to crop."""
 
 
 def _marks(places: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Marks:

@@ -49,7 +49,7 @@ class Person:
 
 
 def find_people(film: FilmLandmarks) -> list[Person]:
-    """Everybody seen for at least half a second, longest first; else the one seen longest."""
+    """People seen for at least half a second, longest first; if there are none, the one seen longest."""
     once = np.flatnonzero(_without_duplicates(film))
     score = film.image[once, :, 3].mean(axis=1)
     look = film.look[once] if len(film.look) else film.look
@@ -137,7 +137,7 @@ def choose_people(people: Sequence[Person], person: str) -> list[Person]:
 
 
 def describe_people(people: Sequence[Person], reported: Sequence[Person]) -> str:
-    """Who is seen in a video and who is reported, in a sentence."""
+    """A sentence on the people in a video and those who are reported."""
     seen = ", ".join(
         f"person {one.number} from {one.first:.1f} to {one.last:.1f} s ({one.share:.0%} of the frames)"
         for one in people

@@ -1,4 +1,4 @@
-"""Weights of the pose estimator: downloaded once, by pinned hash, or a file of the user's own.
+"""Weights of the pose estimator: downloaded once and verified by hash, or a user's own file.
 
 Packages of mediapipe from 1.0 on carry no weights; the one of 0.10.21 (Apache-2.0) carries two networks
 without the metadata that newer versions ask for. `obtain_pose_model` downloads that package with pip as it is
@@ -118,7 +118,7 @@ def write_task(package: Path, path: Path) -> None:
 
 
 def without_output(network: bytes, output: int, instead: int) -> bytes:
-    """A TFLite network that does not compute one of its outputs; another output replaces it.
+    """A TFLite network without one of its outputs; another output replaces it.
 
     The bytes keep their places: the list of operators becomes shorter, everything else is as it was.
     """

@@ -18,7 +18,7 @@ _STEP = 1 / 30  # seconds that a turn is measured over
 
 @dataclass(frozen=True)
 class FastTurn:
-    """The fastest of the turns that count as errors."""
+    """The fastest turn among the errors."""
 
     joint: str
     frame: int

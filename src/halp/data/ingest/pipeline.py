@@ -208,6 +208,6 @@ def _open_source(
 
 
 def nothing_usable(source: Path, dropped: Sequence[Dropped]) -> InputError:
-    """The error where every clip of a source was left out."""
+    """The error raised when every clip of a source was left out."""
     why = f"; the first one, '{dropped[0].name}': {dropped[0].reason}" if dropped else ""
     return InputError(f"no clip of '{source}' is usable; nothing was written{why}")

@@ -43,7 +43,7 @@ def settled(newest: int, look: int) -> bool:
 
 
 def file_state(file: Path) -> list[int]:
-    """What changes when a file does."""
+    """Size and times of a file, which change when it is written."""
     status = os.stat(file)
     return [getattr(status, name) for name in _FIELDS]
 
