@@ -73,7 +73,7 @@ class CommandGroup:
         }
         return {name: text.partition("\n\n")[0].replace("\n", " ") for name, text in texts.items()}
 
-    def help(self, headings: dict[str, Sequence[str]] | None = None) -> str:
+    def help(self, headings: Mapping[str, Sequence[str]] | None = None) -> str:
         """The list of commands, under headings."""
         summaries = self.summaries()
         headings = headings or {"commands": list(summaries)}
