@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,13 @@ from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.encode import embed_frames
 from halp.skeleton import Topology, get_topology
 from halp.tasks.classify import fit, predict
-from halp.tasks.cluster import Clusters, cluster, group_vectors, silhouette
+from halp.tasks.cluster import Clustering, Clusters, cluster, group_vectors, silhouette
 from halp.tasks.compare import compare, joint_distances
 from halp.tasks.heads import unit
 from halp.tasks.live import LONGEST_LINE, Frame, FrameReader, LiveRecognition
 from halp.tasks.model_folder import Model, save_model
-from halp.tasks.segment import segment, timeline_cutting
+from halp.tasks.search import SearchResults
+from halp.tasks.segment import Timeline, segment, timeline_cutting
 from halp.tasks.segments import prediction_json
 
 FEW = ("wave", "kick", "sit down")
@@ -56,6 +57,13 @@ def few(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.fixture(scope="session")
 def model(encoder: PretrainedEncoder, few: Store) -> Model:
     return fit(encoder, few, kind="prototypes", progress=False)
+
+
+@pytest.mark.parametrize("answer", [Timeline, SearchResults, Clustering])
+def test_an_answer_is_printed_without_network_and_vectors(answer: type[Any]) -> None:
+    printed = {each.name for each in fields(answer) if each.repr}
+    assert printed.isdisjoint({"encoder", "table"})
+    assert {"encoder", "table"} <= {each.name for each in fields(answer)}
 
 
 def test_groups_are_found_and_counted() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from typing_extensions import Unpack
@@ -30,10 +30,10 @@ WINDOW, STRIDE = 2.0, 0.5  # seconds, where neither the user nor the model says
 class Timeline(Predictions):
     """The segments of all recordings, with the encoder, source and windows they come from and all labels."""
 
-    table: FeatureTable
+    table: FeatureTable = field(repr=False)
     labels: list[str]
     cutting: WindowSettings
-    encoder: PretrainedEncoder
+    encoder: PretrainedEncoder = field(repr=False)
     source: Source
 
 
