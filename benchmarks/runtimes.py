@@ -4,13 +4,15 @@ For both shipped encoders, a plain and an adapted classifier and five layouts ea
 clips in onnxruntime for Python, for Node and as WebAssembly in Chromium. The clips have 5 to 240 frames of 15, 30
 or 60 a second, one to three persons, missing coordinates, joints, frames and persons. Needs `playwright`, Chromium,
 Node, and a folder into which `npm install onnxruntime-node onnxruntime-web` was run (`--modules`). What `--json`
-holds already is not run again.
+holds already is not run again. `--cost` instead writes the size of each encoder's file, alone and with classifiers
+of as many labels as they keep, and the CPU time of one clip of 60 frames: of 300, the least, as other programs only add to it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +21,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
@@ -31,6 +34,8 @@ import onnxruntime
 import halp
 from halp._version import __version__
 from halp.skeleton import Topology, get_topology
+from halp.tasks.classifier import BANK, VOTERS, Classifier
+from halp.tasks.heads import Candidate, fit_head, round_to_eight_bit
 from halp.tasks.model_folder import Model
 
 LAYOUTS = {
@@ -39,6 +44,7 @@ LAYOUTS = {
 }
 KINDS = {"plain": "linear", "adapted": "adapted"}
 CLASSES = ["a", "b", "c"]
+FULL = {"prototypes": BANK, "knn": VOTERS}  # labelled vectors that a classifier keeps of any number
 ANSWER = """
 export async function answersOf(ort, model, bytes, shapes) {
   const session = await ort.InferenceSession.create(model);
@@ -188,7 +194,8 @@ def compared(
 
 def run(count: int, modules: Path, out: Path) -> None:
     """Every encoder, classifier, layout and runtime; `count` clips of each layout."""
-    rows = json.loads(out.read_text())["rows"] if out.exists() else []
+    kept = json.loads(out.read_text()) if out.exists() else {"rows": []}
+    rows = kept["rows"]
     done = {(row["encoder"], row["classifier"], row["layout"]) for row in rows}
     models: dict[tuple[str, str], Model] = {}
     with tempfile.TemporaryDirectory() as place:
@@ -212,7 +219,46 @@ def run(count: int, modules: Path, out: Path) -> None:
                 names = {"encoder": encoder, "classifier": kind, "layout": layout}
                 for runtime, facts in compared(model, layout, asked, answers).items():
                     rows.append({**names, "runtime": runtime, **facts})
-                out.write_text(json.dumps(summary(rows, modules), indent=1) + "\n")
+                out.write_text(json.dumps({**kept, **summary(rows, modules)}, indent=1) + "\n")
+
+
+def costs() -> list[dict[str, Any]]:
+    """Size of files, and CPU milliseconds of a clip of 60 frames on one thread: encoders and many labels."""
+    rows, options = [], onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    for encoder, (layout, *_) in LAYOUTS.items():
+        network, topology = halp.load_encoder(encoder), get_topology(layout)
+        points = clips(topology, 50, 1, damaged=False)
+        points = next(clip for clip in points if len(clip) >= 60)[None, :60, :1]
+        files: dict[str, Any] = {"compact vector": network}
+        files |= {
+            f"{kind}, {kept:,} vectors": Model(network, many_labels(network, kind))
+            for kind, kept in FULL.items()
+        }
+        for name, what in files.items():
+            with tempfile.TemporaryDirectory() as place:
+                file = Path(halp.export(what, Path(place) / "out", onnx=True)) / "model.onnx"
+                session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+                size = round(file.stat().st_size / 1e6, 1)
+            spent = []
+            for _ in range(300):
+                began = time.process_time_ns()
+                session.run(None, {"points": points})
+                spent.append((time.process_time_ns() - began) / 1e6)
+            times = {"least_cpu_ms": round(min(spent), 2), "median_cpu_ms": round(float(np.median(spent)), 2)}
+            rows.append({"encoder": encoder, "file": name, "megabytes": size, **times})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def many_labels(encoder: Any, kind: str) -> Classifier:
+    """A classifier of the most labels it keeps, random vectors around ten means."""
+    draw, shape = np.random.default_rng(0), (FULL[kind], encoder.output_size)
+    labels = np.arange(shape[0]) % 10
+    vectors = draw.normal(size=(10, shape[1]))[labels] + draw.normal(size=shape)
+    head = fit_head(Candidate(kind), vectors.astype(np.float32), labels, 10)
+    head = replace(head, bank=round_to_eight_bit(head.bank))
+    return Classifier(head, tuple("abcdefghij"), 1.0, np.linspace(0, 1, 100))
 
 
 def summary(rows: list[dict[str, Any]], modules: Path) -> dict[str, Any]:
@@ -243,10 +289,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--modules", type=Path, required=True, help="a folder with node_modules")
+    parser.add_argument("--modules", type=Path, default=Path(), help="with node_modules")
+    parser.add_argument("--cost", action="store_true", help="measure size and time only")
     parser.add_argument("--clips", type=int, default=200, help="of each layout")
     parser.add_argument("--json", type=Path, required=True)
     given = parser.parse_args()
+    if given.cost:
+        kept = json.loads(given.json.read_text()) if given.json.exists() else {}
+        given.json.write_text(
+            json.dumps({**kept, "cost": {"load_average": os.getloadavg()[0], "rows": costs()}}, indent=1)
+            + "\n"
+        )
+        return
     run(given.clips, given.modules.resolve(), given.json)
 
 

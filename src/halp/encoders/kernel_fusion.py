@@ -120,25 +120,25 @@ class KernelShares(nn.Module):
 
     def forward(self, series: Tensor) -> Tensor:
         # a dilated convolution is a plain one over interleaved frames, which is several times as fast
-        batch, frames, _ = series.shape
+        frames = int(series.shape[1])  # a constant of exported graphs
         mix = self.mix.to(series.dtype)
         shares, excesses = [], []
         for start, dilation in zip(range(0, len(self.bias), len(PLACES)), DILATIONS):
             kernels = slice(start, start + len(PLACES))
-            steps = (frames + dilation - 1) // dilation  # ONNX rounds towards zero, so nothing negative
+            steps = (frames + dilation - 1) // dilation
             mixed = series @ mix[:, kernels]
             if steps * dilation != frames:
                 mixed = nn.functional.pad(mixed, (0, 0, 0, steps * dilation - frames))
             # responses in units in which "above the bias, in part around it" is a hard sigmoid
             scale = 6 / self.blur[kernels]
             responses = nn.functional.conv2d(
-                mixed.view(batch, steps, dilation, -1).permute(0, 3, 1, 2),
+                mixed.view(-1, steps, dilation, len(PLACES)).permute(0, 3, 1, 2),
                 self.weight[..., None] * scale[:, None, None, None],
                 -self.bias[kernels] * scale,
                 padding=(LENGTH // 2, 0),
                 groups=len(PLACES),
             )
-            responses = responses.permute(0, 2, 3, 1).reshape(batch, steps * dilation, -1)[:, :frames]
+            responses = responses.permute(0, 2, 3, 1).reshape(-1, steps * dilation, len(PLACES))[:, :frames]
             shares.append(nn.functional.hardsigmoid(responses).sum(1))
             excesses.append(responses.relu().sum(1) / scale)
         count = torch.cat(shares, dim=1)

@@ -76,10 +76,9 @@ def last_seen(values: Tensor, seen: Tensor) -> Tensor:
     return pick(values, before, 1)
 
 
-def lines(x: Tensor, seen: Tensor) -> Tensor:
+def lines(x: Tensor, before: Tensor, after: Tensor) -> Tensor:
     """Missing joints, interpolated linearly between the frames in which they were seen."""
-    before, after, _ = nearest(seen)
-    share = (time_like(seen) - before).to(x.dtype) / (after - before).clamp(min=1).to(x.dtype)
+    share = (time_like(before) - before).to(x.dtype) / (after - before).clamp(min=1).to(x.dtype)
     low, high = pick(x, before, 1), pick(x, after, 1)
     return low + share[..., None] * (high - low)
 
@@ -93,7 +92,7 @@ def inside(there: Tensor) -> Tensor:
 def interpolate_gaps(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
     seen = seen_joints(x)
     gaps = inside(seen.any(3))[..., None] & ~seen & seen.any(1, keepdim=True)
-    return torch.where(gaps[..., None], lines(x, seen), x), count
+    return torch.where(gaps[..., None], lines(x, *nearest(seen)[:2]), x), count
 
 
 def fill_gaps(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
@@ -102,12 +101,13 @@ def fill_gaps(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor, Ten
     short = nearest(there)[2] <= count[:, None, None] * LONGEST_ABSENCE
     near = there | (inside(there) & short)
     gaps = near[..., None] & ~seen & seen.any(1, keepdim=True)
+    before, after, _ = nearest(seen)
     anchor = anchor_joint(topology)
     centre = torch.zeros_like(x[:, :, :, :1])
     if anchor:
-        joint = topology.index(anchor)
-        centre = lines(x[:, :, :, joint : joint + 1], seen[:, :, :, joint : joint + 1])
-    return torch.where(gaps[..., None], lines(x - centre, seen) + centre, x), count
+        joint = slice(topology.index(anchor), topology.index(anchor) + 1)
+        centre = lines(x[:, :, :, joint], before[..., joint], after[..., joint])
+    return torch.where(gaps[..., None], lines(x - centre, before, after) + centre, x), count
 
 
 def drop_empty(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
@@ -278,11 +278,11 @@ def picture(x: Tensor, count: Tensor, topology: Topology) -> tuple[Tensor, Tenso
     number = seen.sum((1, 3))  # (B, P)
     anchor = (x * seen[..., None]).sum((1, 3)) / number.clamp(min=1)[..., None].to(x.dtype)
     anchor = anchor[:, None].expand_as(x[:, :, :, 0])
+    before, ever = nearest(seen)[0], seen.any(1, keepdim=True)
     for name in reversed([joint for joint in ANCHORS if joint in topology.joints]):
         joint = topology.index(name)
-        mine = seen[..., joint]
-        before, _, _ = nearest(mine)
-        anchor = torch.where(mine.any(1)[:, None, :, None], pick(x[:, :, :, joint], before, 1), anchor)
+        last = pick(x[:, :, :, joint], before[..., joint], 1)
+        anchor = torch.where(ever[..., joint, None], last, anchor)
     moved = (x - anchor[:, :, :, None]) * seen[..., None]
     coordinates = (number * x.shape[-1]).clamp(min=1).double()
     size = 2 * (moved.double().square().sum((1, 3, 4)) / coordinates).sqrt()
