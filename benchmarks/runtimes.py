@@ -222,33 +222,32 @@ def run(count: int, modules: Path, out: Path) -> None:
                 out.write_text(json.dumps({**kept, **summary(rows, modules)}, indent=1) + "\n")
 
 
-def costs() -> list[dict[str, Any]]:
+def costs(out: Path) -> None:
     """Size of files, and CPU milliseconds of a clip of 60 frames on one thread: encoders and many labels."""
-    rows, options = [], onnxruntime.SessionOptions()
+    kept = json.loads(out.read_text()) if out.exists() else {}
+    rows: list[dict[str, Any]] = []
+    options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    for encoder, (layout, *_) in LAYOUTS.items():
-        network, topology = halp.load_encoder(encoder), get_topology(layout)
-        points = clips(topology, 50, 1, damaged=False)
-        points = next(clip for clip in points if len(clip) >= 60)[None, :60, :1]
-        files: dict[str, Any] = {"compact vector": network}
-        files |= {
-            f"{kind}, {kept:,} vectors": Model(network, many_labels(network, kind))
-            for kind, kept in FULL.items()
-        }
-        for name, what in files.items():
-            with tempfile.TemporaryDirectory() as place:
-                file = Path(halp.export(what, Path(place) / "out", onnx=True)) / "model.onnx"
-                session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-                size = round(file.stat().st_size / 1e6, 1)
-            spent = []
-            for _ in range(300):
-                began = time.process_time_ns()
-                session.run(None, {"points": points})
-                spent.append((time.process_time_ns() - began) / 1e6)
-            times = {"least_cpu_ms": round(min(spent), 2), "median_cpu_ms": round(float(np.median(spent)), 2)}
-            rows.append({"encoder": encoder, "file": name, "megabytes": size, **times})
-            print(rows[-1], flush=True)
-    return rows
+    for kind, encoder in product((None, *FULL), LAYOUTS):
+        network = halp.load_encoder(encoder)
+        made = clips(get_topology(LAYOUTS[encoder][0]), 50, 1, damaged=False)
+        points = next(clip for clip in made if len(clip) >= 60)[None, :60, :1]
+        what = network if kind is None else Model(network, many_labels(network, kind))
+        with tempfile.TemporaryDirectory() as place:
+            file = Path(halp.export(what, Path(place) / "out", onnx=True)) / "model.onnx"
+            session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+            size = round(file.stat().st_size / 1e6, 1)
+        spent = []
+        for _ in range(300):
+            began = time.process_time_ns()
+            session.run(None, {"points": points})
+            spent.append((time.process_time_ns() - began) / 1e6)
+        name = "compact" if kind is None else f"{kind}, {FULL[kind]:,} vectors"
+        times = {"least_cpu_ms": round(min(spent), 2), "median_cpu_ms": round(float(np.median(spent)), 2)}
+        load = {"load_average": round(os.getloadavg()[0], 1)}
+        rows.append({"encoder": encoder, "file": name, "megabytes": size, **times, **load})
+        print(rows[-1], flush=True)
+        out.write_text(json.dumps({**kept, "cost": rows}, indent=1) + "\n")
 
 
 def many_labels(encoder: Any, kind: str) -> Classifier:
@@ -295,11 +294,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     given = parser.parse_args()
     if given.cost:
-        kept = json.loads(given.json.read_text()) if given.json.exists() else {}
-        given.json.write_text(
-            json.dumps({**kept, "cost": {"load_average": os.getloadavg()[0], "rows": costs()}}, indent=1)
-            + "\n"
-        )
+        costs(given.json)
         return
     run(given.clips, given.modules.resolve(), given.json)
 

@@ -174,8 +174,8 @@ class Sender(threading.Thread):
     def run(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         for path, body in itertools.cycle(self.requests):
-            if self.due >= self.end:
-                return connection.close()
+            if max(self.due, time.monotonic()) >= self.end:
+                return connection.close()  # what is behind by then is not sent
             time.sleep(max(0.0, self.due - time.monotonic()))
             try:
                 connection.request("POST", path, body, {"Content-Type": "application/json"})
@@ -258,6 +258,7 @@ def soak(process: int, port: int, rate: float, minutes: float, folder: Path) -> 
         "minutes": minutes,
         "answers": dict(codes),
         "streams": dict(stream),
+        "seconds_behind_at_the_end": round(max(0, *(end - thread.due for thread in threads)), 1),
         "per_second": round((len(every) + stream["answers"]) / (60 * minutes), 2),
         "latency": {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "max_ms": most},
         "cpu_ms_per_answer": round(1000 * spent / (len(every) + stream["answers"]), 2),
