@@ -252,6 +252,9 @@ def test_people_before_the_camera_are_recognised_and_nothing_leaves_the_page(
         assert other[1] == []
         page.click("#stop")
         assert page.evaluate("halp.player.video.srcObject") is None
+        page.evaluate("halp.player.display.people = []")
+        page.uncheck("#picture")  # hides a picture that stays as well
+        assert not page.evaluate(f"{drawn}.some((value) => value)")
         opened.close()
 
 

@@ -127,6 +127,8 @@ class Display {
     this.facts = facts;
     this.answers = [];
     this.picture = document.createElement("canvas");
+    this.people = [];
+    at("picture").onchange = () => this.draw(this.people); // also of a video that has ended
     at("name").textContent = facts.name;
     document.title = facts.name;
     for (const [index, name] of [...facts.classes, "unsure"].entries()) {
@@ -150,6 +152,7 @@ class Display {
   }
 
   draw(people) {
+    this.people = people;
     const view = at("view"), pen = view.getContext("2d");
     pen.clearRect(0, 0, view.width, view.height);
     if (at("picture").checked) pen.drawImage(this.picture, 0, 0);
