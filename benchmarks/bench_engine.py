@@ -202,10 +202,10 @@ def authors_step(hidden: int) -> Action:
     return action
 
 
-def large_product(size: int) -> Action:
+def large_product(size: int, kind: torch.dtype = torch.float32) -> Action:
     """One product of square matrices, into memory that is there."""
-    x, y = torch.randn(2, size, size)
-    out = torch.empty(size, size)
+    x, y = torch.randn(2, size, size).to(kind)
+    out = torch.empty(size, size, dtype=kind)
     return lambda: torch.mm(x, y, out=out)  # type: ignore[return-value]
 
 
@@ -283,6 +283,7 @@ def _take_steps(kind: str, size: int) -> None:
         "half": partial(our_step, half=True),
         "authors": authors_step,
         "product": large_product,
+        "half product": partial(large_product, kind=torch.bfloat16),
     }
     step = kinds[kind](size)
     before = memory_peak()

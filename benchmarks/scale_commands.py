@@ -1,8 +1,9 @@
 """Commands over stores of 1,000 to 1,000,000 clips, each in a process of its own: CPU seconds and peak memory.
 
 `python -m benchmarks.scale_commands FOLDER [LARGEST]` makes the stores and a small encoder in a folder, runs what is
-not yet in `FOLDER/commands.json`, and prints rows. Start-up is the time of the smallest store: exponents are those
-of what more clips add, between steps of ten.
+not yet in `FOLDER/commands.json`, prints rows and saves them in `results/bench-scale.json`. Processes are forked
+from one that has imported the libraries. Start-up is the time of the smallest store: exponents are those of what
+more clips add, between steps of ten.
 """
 
 from __future__ import annotations
@@ -11,55 +12,79 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.harness import Row, table
+from benchmarks.harness import RESULTS, Row, machine, table
 from benchmarks.scale_store import make_store
+from halp import open_store
+from halp.cli import main as halp
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SMALL = "encoder.hidden=8 encoder.layers=1 views.frames=8 views.crop_frames=4 contrast.queue=512".split()
-OPEN = "import halp, sys; print(len(halp.open_store(sys.argv[1])))"
+LIBRARIES = (
+    "torch._dynamo",
+    "lightning_fabric",
+    "sklearn.cluster",
+    "scipy.stats",
+    "pyarrow.parquet",
+    "faiss",
+    "tyro",
+)
+Action = Callable[[], object]
 
 
-def commands(home: Path, store: Path) -> dict[str, list[str]]:
+def commands(home: Path, store: Path) -> dict[str, Action]:
     """What is run over a store, in this order: later commands find what earlier ones keep."""
-    run, out = str(home / "encoder"), home / f"{store.name}-collection"
-    shutil.rmtree(out, ignore_errors=True)
-    source, settled = str(store), ["--groups", "6"]
+    run, out, source = str(home / "encoder"), home / f"{store.name}-collection", str(store)
+    asked = ["search", run, "p000/c0000000", "--in", source]
     return {
-        "open": ["-c", OPEN, source],
-        "inspect": ["-m", "halp", "inspect", source],
-        "embed": ["-m", "halp", "embed", run, source, str(out), "--workers", "1"],
-        "search": ["-m", "halp", "search", run, "p000/c0000000", "--in", source],
-        "search --where": ["-m", "halp", "search", run, "p000/c0000000", "--in", source, "--where", "subject = 3"],
-        "cluster": ["-m", "halp", "cluster", run, source, *settled],
-        "segment": ["-m", "halp", "segment", run, source, *settled, "--workers", "1"],
+        "open": partial(open_store, store),
+        "inspect": partial(halp, ["inspect", source]),
+        "embed": partial(halp, ["embed", run, source, str(out), "--workers", "1"]),
+        "search": partial(halp, asked),
+        "search --where": partial(halp, [*asked, "--where", "subject = 3"]),
+        "cluster": partial(halp, ["cluster", run, source, "--groups", "6"]),
+        "segment": partial(halp, ["segment", run, source, "--groups", "6", "--workers", "1"]),
         "pretrain, one epoch": pretrain(store, home / "epoch"),
-        "motifs": ["-m", "halp", "motifs", run, source, "--motifs", "4", "--no-stability", "--workers", "1"],
-    }  # fmt: skip
+        "motifs": partial(halp, ["motifs", run, source, "--motifs", "4", "--no-stability", "--workers", "1"]),
+    }
 
 
-def pretrain(store: Path, run: Path) -> list[str]:
+def pretrain(store: Path, run: Path) -> Action:
     """One epoch of a small encoder, both terms on."""
-    shutil.rmtree(run, ignore_errors=True)
     settings = [*SMALL, "epochs=1", "batch_size=512", "halp.start_epoch=0", "optimiser.milestones=[]"]
-    return ["-m", "halp", "pretrain", "small", "--data", str(store), "--run", str(run), "--set", *settings]
+    return partial(halp, ["pretrain", "small", "--data", str(store), "--run", str(run), "--set", *settings])
 
 
-def used(command: list[str]) -> dict[str, float]:
-    """CPU seconds and peak memory of a command, with its children."""
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    told = process.stderr.read().decode(errors="replace")
-    _, status, usage = os.wait4(process.pid, 0)
+def used(action: Action, told: Path) -> dict[str, float]:
+    """CPU seconds and peak memory of an action in a forked process, with its children; what it prints is kept."""
+    process = os.fork()
+    if not process:
+        os.dup2(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        os.dup2(1, 2)
+        code = 1
+        try:
+            action()
+            code = 0
+        except SystemExit as left:
+            code = 0 if left.code is None else 1
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status, usage = os.wait4(process, 0)
     if status:
-        raise SystemExit(f"{' '.join(command)}: {told[-2000:]}")
+        raise SystemExit(f"a command failed: {told.read_text(errors='replace')[-2000:]}")
     return {"cpu_s": round(usage.ru_utime + usage.ru_stime, 2), "peak_mb": round(usage.ru_maxrss / 1024)}
 
 
@@ -87,28 +112,37 @@ def rows(found: dict[str, dict[str, dict[str, float]]]) -> list[Row]:
     return shown
 
 
-def measure(home: Path, largest: int) -> list[Row]:
-    """Run what is not yet in `commands.json`; rows of all."""
+def measure(home: Path, largest: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Run what is not yet in `commands.json`: its content, by command and size."""
     os.environ["HALP_CACHE"], kept = str(home / "cache"), home / "commands.json"
     home.mkdir(parents=True, exist_ok=True)
     found = json.loads(kept.read_text()) if kept.exists() else {}
+    for library in LIBRARIES:
+        import_module(library)
     for size in (size for size in SIZES if size <= largest):
         store = home / f"s{size}"
         if not store.exists():
             make_store(store, size)
             time.sleep(2.5)  # a store that was just written is read whole each time it is opened
         if not (home / "encoder").exists():
-            used(pretrain(store, home / "encoder"))
+            used(pretrain(store, home / "encoder"), home / "told")
         for name, command in commands(home, store).items():
             if str(size) not in found.setdefault(name, {}):
-                found[name][str(size)] = used(command)
+                shutil.rmtree(home / "epoch", ignore_errors=True)
+                found[name][str(size)] = used(command, home / "told")
                 kept.write_text(json.dumps(found, indent=1))
                 print(name, size, found[name][str(size)], file=sys.stderr, flush=True)
-    return rows(found)
+    return found
 
 
 def main(folder: str, largest: str = "1000000") -> None:
-    Console().print(table(measure(Path(folder).absolute(), int(largest))))
+    found = measure(Path(folder).absolute(), int(largest))
+    result = RESULTS / "bench-scale.json"
+    whole = json.loads(result.read_text()) if result.exists() else {}
+    shown = [{**asdict(row), "met": row.met} for row in rows(found)]
+    whole["commands"] = {"machine": machine(), "rows": shown, "measured": found}
+    result.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+    Console().print(table(rows(found)))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 import forked as subprocess
 import pytest
 from data.test_prepare import write_tree
+from reader_samples import write_npz
 
 from halp.core.errors import InputError, Interrupted
 from halp.core.job_parts import PartDone
@@ -233,3 +234,12 @@ def test_parts_of_a_job_array_make_the_same_store(tmp_path: Path, tree: Path) ->
     assert seen == []
     prepare("ntu", tree, tmp_path / "whole", workers=1, progress=False)
     assert open_store(tmp_path / "store").hash == open_store(tmp_path / "whole").hash
+
+
+def test_what_cannot_be_read_in_parts_has_no_part_of_a_job_array(tmp_path: Path) -> None:
+    file = write_npz(tmp_path)
+    with pytest.raises(InputError, match="'interchange' cannot be read in parts; leave --shard out"):
+        prepare("interchange", file, tmp_path / "store", shard="1/3", progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    prepare("interchange", file, tmp_path / "store", progress=False)
+    assert len(open_store(tmp_path / "store")) > 0

@@ -122,6 +122,34 @@ def test_what_is_not_a_collection_or_damaged_is_one_sentence(files: Path, tmp_pa
         halp.search("halp-base", "a/0", tmp_path / "all", progress=False)
 
 
+def test_a_full_disk_leaves_nothing_and_an_interrupt_what_the_same_command_completes(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "all"
+    embed, save, saved = ["embed", "halp-base", str(files), str(out), *OPTIONS], np.save, []
+    main([*embed[:3], str(tmp_path / "cached"), *OPTIONS])
+
+    def failing(error: BaseException) -> None:
+        def full(*given: object, **more: object) -> None:
+            saved.append(given)
+            if len(saved) == 2:
+                raise error
+            save(*given, **more)
+
+        saved.clear()
+        monkeypatch.setattr("halp.features.collection.np.save", full)
+        with pytest.raises(SystemExit):
+            main(embed)
+
+    failing(OSError("3040 requested and 0 written"))
+    assert not out.exists()
+    failing(KeyboardInterrupt())
+    assert len(list((out / "shards").iterdir())) == 1
+    monkeypatch.setattr("halp.features.collection.np.save", save)
+    main(embed)
+    assert len(halp.open_source(out)) == 10
+
+
 def test_another_encoder_in_the_same_folder_replaces_the_vectors(files: Path, tmp_path: Path) -> None:
     vectors = {}
     for name in ("halp-base", "halp-base-adapted"):

@@ -11,8 +11,9 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from halp.features.shards import Part, item_places, join_parts
 from halp.features.source import MANIFEST, Source, edges
 
 FORMAT = 1
+_FOLDERS = ("shards", "vectors")
 _SHARD_FILE = re.compile(r"(shards/[0-9a-f]{32}\.parquet|vectors/[0-9a-f]{32}\.npy)")
 _INNER = ("item", "place", "first", "length", "fps", "seen")
 
@@ -122,6 +124,7 @@ def write_collection(
     url, folder = remote_url(folder), fetched(folder, may_be_absent=True)
     if not source.shards:
         raise InputError("a collection is written from the cache; set HALP_CACHE to a writable folder")
+    new = not (folder / MANIFEST).exists()
     try:
         names = [_write_shard(folder, part, source, series) for part in source.shards]
         facts = {
@@ -144,6 +147,8 @@ def write_collection(
             if _SHARD_FILE.fullmatch(path.relative_to(folder).as_posix()) and path.stem not in names:
                 path.unlink()
     except OSError as error:
+        if new:
+            shutil.rmtree(folder, ignore_errors=True)
         reason = error.strerror or "no room is left on the disk"  # NumPy only counts what it could write
         raise InputError(
             f"collection '{folder}' cannot be written ({reason}); choose another path"
@@ -154,14 +159,18 @@ def write_collection(
 
 
 def check_collection_place(folder: Path) -> None:
-    """Refuse a path that exists and is not a collection."""
+    """Refuse a path that exists and is not a collection, nor what an interrupted command left of one."""
     there = fetched(folder, may_be_absent=True)
-    free = not there.exists() or (
-        there.is_dir() and ((there / MANIFEST).exists() or not any(there.iterdir()))
-    )
+    free = not there.exists() or (there.is_dir() and ((there / MANIFEST).exists() or not any(_others(there))))
     if not free:
         name = remote_url(folder) or folder
         raise InputError(f"'{name}' exists and is not a collection; choose another path")
+
+
+def _others(folder: Path) -> Iterator[Path]:
+    """What a folder holds beside files of shards."""
+    places = ((path, path.relative_to(folder).as_posix()) for path in folder.rglob("*"))
+    return (path for path, place in places if place not in _FOLDERS and not _SHARD_FILE.fullmatch(place))
 
 
 def _write_shard(folder: Path, part: Part, source: Source, series: str) -> str:
