@@ -54,8 +54,8 @@ def commands(home: Path, store: Path) -> dict[str, Action]:
         "search": partial(halp, asked),
         "search --where": partial(halp, [*asked, "--where", "subject = 3"]),
         "cluster": partial(halp, ["cluster", run, source, "--groups", "6"]),
-        "segment": partial(halp, ["segment", run, source, "--groups", "6", "--workers", "1"]),
         "pretrain, one epoch": pretrain(store, home / "epoch"),
+        "segment": partial(halp, ["segment", run, source, "--groups", "6", "--workers", "1"]),
         "motifs": partial(halp, ["motifs", run, source, "--motifs", "4", "--no-stability", "--workers", "1"]),
     }
 
@@ -89,13 +89,13 @@ def used(action: Action, told: Path) -> dict[str, float]:
 
 
 def exponent(seconds: dict[int, float]) -> float:
-    """The largest exponent of what clips add to the start, between sizes where that is two seconds or more."""
+    """The largest exponent of what clips add to the start, between sizes where that is 0.2 s or more."""
     sizes = sorted(seconds)
     added = {size: seconds[size] - seconds[sizes[0]] for size in sizes[1:]}
     steps = [
         math.log(added[many] / added[few]) / math.log(many / few)
         for few, many in pairwise(added)
-        if added[few] >= 2 and added[many] >= 2
+        if added[few] >= 0.2 and added[many] >= 0.2
     ]
     return max(steps, default=0.0)
 
@@ -135,13 +135,18 @@ def measure(home: Path, largest: int) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
-def main(folder: str, largest: str = "1000000") -> None:
-    found = measure(Path(folder).absolute(), int(largest))
+def save(found: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Add what was found to the results of `benchmarks scale`."""
     result = RESULTS / "bench-scale.json"
     whole = json.loads(result.read_text()) if result.exists() else {}
     shown = [{**asdict(row), "met": row.met} for row in rows(found)]
     whole["commands"] = {"machine": machine(), "rows": shown, "measured": found}
     result.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+
+
+def main(folder: str, largest: str = "1000000") -> None:
+    found = measure(Path(folder).absolute(), int(largest))
+    save(found)
     Console().print(table(rows(found)))
 
 

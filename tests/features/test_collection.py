@@ -126,7 +126,8 @@ def test_a_full_disk_leaves_nothing_and_an_interrupt_what_the_same_command_compl
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "all"
-    embed, save, saved = ["embed", "halp-base", str(files), str(out), *OPTIONS], np.save, []
+    embed, save = ["embed", "halp-base", str(files), str(out), *OPTIONS], np.save
+    saved: list[object] = []
     main([*embed[:3], str(tmp_path / "cached"), *OPTIONS])
 
     def failing(error: BaseException) -> None:
