@@ -299,8 +299,8 @@ def test_every_answer_names_the_recordings_that_were_left_out(
         assert list(table.warnings) == sentences
         assert all(f"'{name}'" in sentences[0] for name in BROKEN), sentences
         assert sentences[0].startswith("3 recordings were left out: ")
-        assert sentences[1].startswith("2 files of ")
-        assert "'table.xlsx', 'wrongext.c3d'" in sentences[1]
+        (unread,) = (sentence for sentence in sentences if sentence.startswith("2 files of "))
+        assert "'table.xlsx', 'wrongext.c3d'" in unread
         assert sorted(drop.name for drop in table.left_out) == sorted(BROKEN)
 
 
@@ -334,7 +334,7 @@ def test_long_recordings_are_mentioned_every_time(
     for _ in range(2):
         with pytest.warns(UserWarning, match="squeezed into one vector"):
             table = table_of(encoder, tmp_path / "long")
-        assert "squeezed into one vector" in table.warnings[0]
+        assert "squeezed into one vector" in table.warnings[-1]
 
 
 def test_the_second_command_names_all_of_them_again(mixed: Path) -> None:
