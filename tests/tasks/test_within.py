@@ -169,7 +169,7 @@ def test_refusals_say_which_design_is_needed() -> None:
         statistics(events, by="visit", resamples=9)
     with pytest.raises(InputError, match="there is one condition"):
         statistics(events, within="arm", resamples=9)
-    with pytest.raises(InputError, match="one at a time"):
+    with pytest.raises(InputError, match="compared separately"):
         statistics(events, within="visit", by="arm", resamples=9)
     with pytest.raises(InputError, match="a mixed model needs people who were seen several times"):
         statistics(events, by="arm", test="mixed", resamples=9)
