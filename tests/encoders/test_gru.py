@@ -27,6 +27,15 @@ def as_torch_gru(encoder: GRUEncoder) -> nn.GRU:
     return gru
 
 
+def test_reset_and_update_gates_start_with_the_bias_of_the_recipe() -> None:
+    encoder = build_encoder(EncoderSettings("gru", hidden=4, gate_bias=1.0), KINECT_V1, 1)
+    biases = [value for name, value in encoder.named_parameters() if "bias_ih" in name]
+    assert biases
+    for bias in biases:
+        assert bias[:8].tolist() == [1.0] * 8
+        assert 1.0 not in bias[8:].tolist()
+
+
 def test_encoder_of_one_person_does_not_look_at_the_others() -> None:
     encoder = build_encoder(EncoderSettings("gru", hidden=4, persons=1), KINECT_V1, 2).eval()
     clips = torch.randn(3, 6, 2, 20, 3)
