@@ -265,21 +265,30 @@ def corrected(name: str, key: str) -> str:
 
 
 def test_page_on_own_training_quotes_its_file() -> None:
-    found = results("own_training")["sets"].values()
-    table = {row[0]: row[2:] for row in rows("docs/appendix/own-training.md") if len(row) == 5}
-    for label, name in (("frozen", "frozen"), ("MoCo", "MoCo"), ("MoCo and HaLP", "HaLP")):
-        cells = [" / ".join(map(shown, one[name].values())) for one in found]
-        (quoted,) = [row for title, row in table.items() if title.endswith((f", {label}", f"by {label}"))]
-        assert sorted(quoted) == sorted(cells), name
-    text = " ".join((ROOT / "docs/appendix/own-training.md").read_text(encoding="utf-8").split())
-    one = results("own_training")["sets"]["utkinect, 100 clips"]
-    for first, second in (("MoCo", "frozen"), ("HaLP", "MoCo")):
-        cells = one[f"{first} − {second}"]
-        assert difference(cells["1 label"]) in text, first
-        assert cells["knn"] == cells["ridge"] == [0.0, 0.0, 0.0], first
-    assert " / ".join(map(shown, one["from scratch"].values())) in text
-    below = [shown(-cell[0]) for cell in one["from scratch − frozen"].values()]
+    page, measures = "docs/appendix/own-training.md", ("knn", "1 label", "ridge")
+    found = {name: one for name, one in results("own_training")["sets"].items() if "MoCo" in one}
+    names, *table = [row for row in rows(page, "The shipped encoder, trained further") if len(row) == 4]
+    quoted = {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in table}
+    assert quoted["paired seeds"] == {
+        name: str(min(one["seeds"][method] for method in ("frozen", "MoCo", "HaLP")))
+        for name, one in ((name, found[name.lower()]) for name in names[1:])
+    }
+    for label, key in (("frozen", "frozen"), ("by MoCo", "MoCo"), ("MoCo and HaLP", "HaLP")):
+        (cells,) = [row for title, row in quoted.items() if title.endswith(label)]
+        for name, cell in cells.items():
+            assert cell == " / ".join(shown(found[name.lower()][key][one]) for one in measures), (name, key)
+    for title in ("MoCo − frozen", "HaLP − MoCo"):
+        for measure, words in zip(measures, ("kNN", "one label", "ridge"), strict=True):
+            for name, cell in quoted[f"{title}, {words}"].items():
+                assert cell == difference(found[name.lower()][title][measure]), (title, measure, name)
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    one = found["utkinect, 100 clips"]
+    assert " / ".join(shown(one["from scratch"][measure]) for measure in measures) in text
+    below = [shown(-one["from scratch − frozen"][measure][0]) for measure in measures]
     assert f"{below[0]}, {below[1]} and {below[2]} points below the frozen" in text
+    few = results("own_training")["sets"]["nw-ucla, 50 clips"]
+    for method in ("frozen", "HaLP"):
+        assert " / ".join(shown(few[method][measure]) for measure in measures) in text
 
 
 def test_page_on_robustness_quotes_the_trial_of_two_persons() -> None:
