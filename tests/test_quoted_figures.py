@@ -326,6 +326,17 @@ def test_page_on_views_quotes_its_file() -> None:
     assert lost in list(rows("docs/results.md"))
 
 
+def test_page_on_production_quotes_sizes_and_times_of_files() -> None:
+    path = ROOT / "benchmarks" / "results" / "runtimes.json"
+    found = json.loads(path.read_text(encoding="utf-8"))["cost"]
+    table = [row for row in rows("docs/production.md", "One file") if len(row) == 4][1:]
+    wanted = [
+        [f"`{row['encoder']}`", row["file"], f"{row['megabytes']} MB", f"{row['least_cpu_ms']} ms"]
+        for row in found
+    ]
+    assert sorted(table) == sorted(wanted)
+
+
 def test_page_on_readouts_quotes_its_file() -> None:
     found = results("readout")["rows"]
     table = [row for row in rows("docs/appendix/readout.md") if len(row) == 4][1:]
