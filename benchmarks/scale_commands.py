@@ -108,7 +108,8 @@ def rows(found: dict[str, dict[str, dict[str, float]]]) -> list[Row]:
         largest = max(seconds)
         told = f"{seconds[largest]:.1f} CPU s, {sizes[str(largest)]['peak_mb']:.0f} MB for {largest:,}"
         start = f"{seconds[min(seconds)]:.1f} CPU s for {min(seconds):,}"
-        shown.append(Row(f"{name}: exponent", told, start, exponent(seconds), 1.1, True))
+        grown = exponent(seconds)
+        shown.append(Row(f"{name}: exponent", told, start, grown, 1.1 if grown else None, True))
     return shown
 
 
