@@ -244,6 +244,7 @@ def test_stats_command_prints_the_contract_and_writes_page_and_tables(
         "summary.csv",
         "transitions.csv",
         "groups.csv",
+        "intervals.md",
     }
     text = page.read_text()
     assert all(word in text for word in ("Ethogram", "What follows what", "Groups", "Over time", "<svg"))
