@@ -15,6 +15,7 @@ import halp
 from halp.cli import main
 from halp.core.errors import InputError
 from halp.data.store import Store, open_store
+from halp.features import collection
 from halp.features import embed as embedding
 
 OPTIONS = ("--option", "topology=kinect-v2")
@@ -176,3 +177,15 @@ def test_duckdb_reads_rows_of_a_collection_and_of_a_store(files: Path, tmp_path:
     clips = duckdb.read_parquet(str(store.path / "index.parquet"))
     frames = {int(label): int(store.lengths[store.labels == label].sum()) for label in store.labels}
     assert clips.aggregate("label, sum(length)", "label").order("label").fetchall() == sorted(frames.items())
+
+
+def test_only_shards_of_an_unfinished_collection_are_removed(tmp_path: Path) -> None:
+    shard, own = tmp_path / "shards" / f"{'a' * 32}.parquet", tmp_path / "vectors" / "mine.npy"
+    for file in (shard, own):
+        file.parent.mkdir()
+        file.write_bytes(b"")
+    collection._remove_shards(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine.npy", "vectors"]
+    own.unlink()
+    collection._remove_shards(tmp_path)
+    assert not tmp_path.exists()

@@ -11,9 +11,9 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ def write_collection(
                 path.unlink()
     except OSError as error:
         if new:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_shards(folder)
         reason = error.strerror or "no room is left on the disk"  # NumPy only counts what it could write
         raise InputError(
             f"collection '{folder}' cannot be written ({reason}); choose another path"
@@ -156,6 +156,17 @@ def write_collection(
     if url is not None and not url.startswith("file:"):
         upload_folder(folder, url, last=MANIFEST, replaceable=_SHARD_FILE)
     return Collection(folder, facts)
+
+
+def _remove_shards(folder: Path) -> None:
+    """Remove the shards of a collection that has no manifest, and folders that are empty then; nothing else."""
+    with suppress(OSError):
+        for path in folder.glob("*/*"):
+            if _SHARD_FILE.fullmatch(path.relative_to(folder).as_posix()):
+                path.unlink()
+    for place in (*(folder / name for name in _FOLDERS), folder):
+        with suppress(OSError):
+            place.rmdir()
 
 
 def check_collection_place(folder: Path) -> None:
