@@ -533,7 +533,7 @@ function follows() {
   const force = computed(() => JSON.stringify(filter()));
   effect(() => {
     force.value;
-    untracked(() => found.value && searchAgain()); // what is found passes the filters, too
+    untracked(() => found.value && searchAgain()); // hits pass the filters, too
   });
   effect(() => {
     const now = marks();

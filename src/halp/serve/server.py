@@ -23,7 +23,7 @@ from halp.core.errors import InputError
 from halp.core.http_limits import PatientProtocol
 from halp.core.progress import log
 from halp.serve.app import Limits, make_app
-from halp.serve.service import Service
+from halp.serve.service import Service, name_of
 
 _SETTINGS = "HALP_SERVE_SETTINGS"  # what worker processes are told
 KEYS = "HALP_API_KEYS"
@@ -151,7 +151,12 @@ def serve(
 
 def _copied(model: str, folder: str) -> Path:
     """A copy of a model, so that workers started later load the same model."""
-    return Path(shutil.copytree(model, Path(folder) / "models" / Path(model).name))
+    try:
+        return Path(shutil.copytree(model, Path(folder) / "models" / name_of(model)))
+    except OSError as error:
+        raise InputError(
+            f"model '{model}' cannot be copied for the workers; free space in '{folder}' or set TMPDIR"
+        ) from error
 
 
 class Supervisor(Multiprocess):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,15 @@ BATCH = 32  # clips encoded together
 GATHERING = 0.002  # seconds that the first of a batch waits for others
 WAITING = 256  # clips that may wait; more are refused
 Vectors = npt.NDArray[np.float32]
+
+
+def name_of(path: str) -> str:
+    """The name of a served model: that of its folder, also if the path ends in dots.
+
+    >>> name_of("models/mine/"), name_of("models/mine/../other")
+    ('mine', 'other')
+    """
+    return os.path.basename(os.path.abspath(path))
 
 
 class Busy(Exception):
@@ -189,7 +198,7 @@ class Service:
         self.metrics = Metrics(shared)
         self.models: dict[str, Served] = {}
         for path in models:
-            name = Path(path).name
+            name = name_of(path)
             if name in self.models:
                 raise InputError(f"two models are called '{name}'; rename the folder of one")
             self.models[name] = Served(name, load_model(path), self.metrics)
