@@ -24,9 +24,9 @@ import numpy.typing as npt
 import torch
 
 from experiments.files import RESULTS, save_results
+from experiments.hierarchical import RESAMPLES, interval, resampled_means
 from halp.data.splits import FewLabels
 from halp.data.store import Store, open_store
-from halp.evaluation.analysis.hierarchical import RESAMPLES, interval, resampled_means
 from halp.evaluation.analysis.paired_difference import paired_difference
 from halp.evaluation.protocol import ProtocolContext
 from halp.evaluation.protocols.knn import knn_predict

@@ -30,10 +30,10 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 from experiments.files import save_results
+from experiments.hierarchical import hierarchical_interval, interval, resampled_means
 from experiments.training_pays import Task, open_stores, open_tasks
 from experiments.transfer import UNIT_PENALTY, _rocket, _twin
 from halp.evaluation import RawCoordinates, embed
-from halp.evaluation.analysis.hierarchical import hierarchical_interval, interval, resampled_means
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
 from halp.tasks.adapt import Neighbourhood

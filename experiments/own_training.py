@@ -28,6 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from experiments.few_labels import PlainProbe
 from experiments.files import kept_arrays, save_results
+from experiments.hierarchical import hierarchical_interval
 from experiments.training_pays import Task, open_stores, open_tasks
 from experiments.transfer import LAYOUTS
 from halp.data.normalise import normalise
@@ -35,7 +36,6 @@ from halp.data.splits import Split
 from halp.data.store import Store, open_store
 from halp.data.store_writer import StoreWriter
 from halp.data.synthetic import ACTIONS, synthetic_clips, synthetic_splits
-from halp.evaluation.analysis.hierarchical import hierarchical_interval
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import versions

@@ -28,12 +28,12 @@ import torch
 from rich.console import Console
 
 from experiments.files import DATA, save_results
+from experiments.hierarchical import hierarchical_interval
 from experiments.training_pays import open_stores, open_tasks
 from experiments.transfer import SETS, few_right, standardised
 from halp.data.clip import Clip
 from halp.data.readers import get_reader
 from halp.evaluation import RawCoordinates, embed
-from halp.evaluation.analysis.hierarchical import hierarchical_interval
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder

@@ -42,13 +42,13 @@ import torch
 from rich.console import Console
 
 from experiments.files import DATA, kept_arrays, save_results
+from experiments.hierarchical import hierarchical_interval, interval, resampled_means
 from experiments.transfer import LAYOUTS, SETS, few_right, parts_of, standardised
 from halp.core.errors import InputError
 from halp.data.ingest.prepare import prepare
 from halp.data.store import Store, open_store
 from halp.encoders.kernel_fusion import Invariance
 from halp.evaluation import RawCoordinates, embed
-from halp.evaluation.analysis.hierarchical import hierarchical_interval, interval, resampled_means
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import versions

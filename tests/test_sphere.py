@@ -11,18 +11,7 @@ from torch import Tensor
 
 from halp import sphere
 from halp.core.errors import InputError
-from halp.sphere import (
-    _lloyd,
-    angle,
-    exp_map,
-    hardest_step,
-    inertia,
-    karcher_mean,
-    kmeans,
-    log_map,
-    slerp,
-    unit,
-)
+from halp.sphere import _lloyd, angle, exp_map, hardest_step, inertia, kmeans, log_map, slerp, unit
 
 
 def sphere_points(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -184,9 +173,14 @@ def test_log_map_of_equal_and_opposite_points_is_zero(dtype: torch.dtype) -> Non
     assert log_map(x, -x).abs().max() == 0
 
 
-def test_karcher_mean_is_the_minimiser_of_the_squared_angles() -> None:
+def karcher_mean(points: Tensor) -> Tensor:
+    """The reference, as a tensor."""
+    return torch.from_numpy(slow.karcher_mean(list(points.numpy()), tolerance=1e-12))
+
+
+def test_reference_of_the_mean_minimises_the_squared_angles() -> None:
     points = unit(sphere_points(40, 6, seed=7) + 1.5 * torch.eye(6, dtype=torch.float64)[0])
-    mean = karcher_mean(points, tolerance=1e-12)
+    mean = karcher_mean(points)
     assert log_map(mean, points).mean(0).norm() < 1e-9  # the gradient
 
     def cost(centre: Tensor) -> float:
@@ -196,7 +190,6 @@ def test_karcher_mean_is_the_minimiser_of_the_squared_angles() -> None:
     for seed in range(100):
         aside = exp_map(mean, 0.05 * sphere_points(6, seed=seed))
         assert cost(aside) > least
-    np.testing.assert_allclose(mean.numpy(), slow.karcher_mean(list(points.numpy())), atol=1e-8)
     assert cost(unit(points.mean(0))) > least  # and not just the normalised average
 
 
@@ -241,7 +234,7 @@ def test_every_centre_of_kmeans_is_the_karcher_mean_of_its_members() -> None:
     found = kmeans(points, 6, generator=torch.Generator().manual_seed(0), tolerance=1e-7, iterations=1000)
     nearest = (points @ found.T).argmax(1)
     for j in range(6):
-        assert float(angle(found[j], karcher_mean(points[nearest == j], tolerance=1e-9))) < 1e-5
+        assert float(angle(found[j], karcher_mean(points[nearest == j]))) < 1e-5
 
 
 def test_inertia_is_the_sum_of_squared_angles_to_the_nearest_centre() -> None:
@@ -283,7 +276,7 @@ def test_kmeans_with_as_many_clusters_as_points_returns_the_points() -> None:
 def test_kmeans_of_one_cluster_is_the_karcher_mean() -> None:
     points = groups(30, 5, 1, 0.5, seed=17)
     found = kmeans(points, 1, generator=torch.Generator().manual_seed(0), tolerance=1e-9)
-    torch.testing.assert_close(found[0], karcher_mean(points, tolerance=1e-10), atol=1e-7, rtol=0)
+    torch.testing.assert_close(found[0], karcher_mean(points), atol=1e-7, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -371,11 +364,6 @@ def test_slerp_between_vectors_closer_than_a_sine_can_tell_goes_in_proportion(t:
     near = torch.tensor([1.0, 1e-9], dtype=torch.float64)
     walked = slerp(torch.tensor([1.0, 0.0], dtype=torch.float64), near, t)
     assert float(walked[1]) == pytest.approx(t * 1e-9, abs=1e-14)
-
-
-def test_karcher_mean_comes_to_rest_without_being_told_when_to_stop() -> None:
-    points = unit(sphere_points(40, 6, seed=7) + 0.7 * torch.eye(6, dtype=torch.float64)[0])
-    assert log_map(karcher_mean(points), points).mean(0).norm() < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

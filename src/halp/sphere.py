@@ -92,17 +92,6 @@ def exp_map(base: Tensor, tangent: Tensor) -> Tensor:
     return unit(length.cos() * base + torch.sinc(length / torch.pi) * tangent)
 
 
-def karcher_mean(x: Tensor, *, iterations: int = 50, tolerance: float = 1e-6) -> Tensor:
-    """Riemannian centre of mass of unit rows `(n, d)` → `(d,)`: minimises the sum of squared angles."""
-    centre = unit(x.mean(0))
-    for _ in range(iterations):
-        step = log_map(centre, x).mean(0)
-        centre = exp_map(centre, step)
-        if step.norm() < tolerance:
-            break
-    return centre
-
-
 def hardest_step(key: Tensor, closest: Tensor, target: Tensor) -> Tensor:
     """t* of Eq. 7 in [0, 1]: how far to go from `key` towards `target` with `closest` still the nearer.
 

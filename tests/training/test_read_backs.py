@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from read_backs import ReadBacks
+from replay import replay_step
 
 from halp.core.errors import Diverged
 from halp.data.store import Store
@@ -18,7 +19,6 @@ from halp.methods import StepContext
 from halp.methods.moco import MocoMethod
 from halp.training import load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints
-from halp.training.records import replay_step
 from halp.training.trainer import Trainer
 
 LATE = ("saving.log_every=4", "halp.start_epoch=0", "halp.refresh=2")

@@ -16,16 +16,13 @@ from types import TracebackType
 from typing import Any, Protocol, TextIO
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, profiler
 
-from halp.core.dropout import begin_step, dropouts, replace_dropout
 from halp.core.errors import InputError, check_choice
-from halp.core.files import atomic_path, read_json, save_tensors, write_json, write_text
+from halp.core.files import atomic_path, save_tensors, write_json, write_text
 from halp.core.progress import log
-from halp.core.sampling import generator
-from halp.methods.base import Method, StepContext, StepOutput, embedding_std
-from halp.training.run import Run, build_method, open_run, peak_memory, read_lines
+from halp.methods.base import Method, StepOutput, embedding_std
+from halp.training.run import Run, peak_memory, read_lines
 from halp.training.run_folder import RunFolder
 
 # share of the standard deviation of evenly distributed directions below which embeddings have collapsed
@@ -245,40 +242,3 @@ def dump_step(
         {"epoch": epoch, "index": index, "clips": list(names), "rows": clips.tolist()},
     )
     return run.diverged
-
-
-def replay_step(path: str | os.PathLike[str]) -> Tensor:
-    """Recompute the loss of a step that a run dumped."""
-    run = open_run(path)
-    facts = read_json(run.diverged / "step.json")
-    try:
-        tensors = load_file(run.diverged / "step.safetensors")
-    except OSError as error:
-        raise InputError(f"run '{run.path}' has no dump of a non-finite loss ({error})") from error
-    method = build_method(run.recipe, run.topology, run.info["data"]["persons"])
-    replace_dropout(method)
-    method.load_state_dict(
-        {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
-    )
-    method.rewind()
-    views = {
-        name.removeprefix("views/"): value for name, value in tensors.items() if name.startswith("views/")
-    }
-    count = len(next(iter(views.values())))
-    begin_step(
-        list(dropouts(method)),
-        run.recipe.seed,
-        facts["epoch"],
-        facts["index"],
-        slice(0, count),
-        count,
-        run.recipe.dropout_draws,
-    )
-    context = StepContext(
-        facts["epoch"],
-        generator(run.recipe.seed, "terms", facts["epoch"], facts["index"]),
-        log_metrics=False,
-        clips=torch.tensor(facts["rows"]) if "rows" in facts else None,
-    )
-    with torch.no_grad():
-        return method.train()(views, context).loss

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+from experiments.hierarchical import hierarchical_interval, resampled_means
 from halp.core.errors import InputError
-from halp.evaluation.analysis.hierarchical import hierarchical_interval, resampled_means
 
 
 def test_resampled_means_follow_the_distribution_of_all_possible_resamples() -> None:
