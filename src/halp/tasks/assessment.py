@@ -11,7 +11,7 @@ import numpy.typing as npt
 from halp.core.progress import Bar
 from halp.tasks.adapt import Neighbourhood
 from halp.tasks.calibration import accuracy_interval
-from halp.tasks.classifier import PLAIN, Choice, choose, fit_classifier, folds
+from halp.tasks.classifier import PLAIN, Choice, choose, folds
 from halp.tasks.heads import Labels, Vectors, fit_head, project_to_row_span
 
 Splits = list[tuple[Labels, Labels]]
@@ -102,10 +102,8 @@ def cross_validate(
         if neighbourhood is not None and choice.method != PLAIN:
             guess = neighbourhood.scores(choice.method, train, labels[train], len(classes), test).argmax(1)
         else:
-            fitted = fit_classifier(
-                *part, classes, units=units[train], kind=choice.candidate.kind, seed=seed, one_scale=one_scale
-            )
-            guess = fitted.predict(vectors[test]).best
+            head = fit_head(choice.candidate, *part, len(classes), one_scale=one_scale)
+            guess = head.logits(vectors[test]).argmax(1)
         right[test] = guess == labels[test]
         if bar is not None:
             bar.advance()

@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,7 @@ def fit(
     raw = _raw_vectors(encoder, source.select(rows))
     how: dict[str, Any] = {"kind": kind, "seed": seed}
     part = vectors[rows], raw, labels[rows], units[rows]
+    import_module("scipy.optimize")  # has a BLAS of its own, which is limited only once it is loaded
     with threadpool_limits(1):  # on products this small, further threads only wait for each other
         classifier = fit_classifier(
             vectors,
