@@ -1,5 +1,5 @@
 """`python -m experiments.endpoint train|read STORE --out FOLDER`: the registered endpoint
-(docs/appendix/preregistration.md).
+(experiments/registration.md).
 
 STORE holds the classes A001 to A010 of NTU-60, as `halp prepare ntu` makes it. `train` trains what is not
 finished and resumes what was stopped, one process with one thread. `read` probes the seeds that are complete

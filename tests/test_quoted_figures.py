@@ -131,7 +131,7 @@ def test_results_and_readme_quote_the_few_label_file() -> None:
     table = list(rows("docs/results.md"))
     assert ["one label per class", *(difference(rocket[name]) for name in KINECT)] in table
     assert [difference(twin[name]) for name in (*KINECT, *NTU)] in table
-    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    text = (ROOT / "experiments/trials.md").read_text(encoding="utf-8")
     for row in (rocket, twin):  # figures that changed
         assert ", ".join(f"{row[name][0]:+.1f}" for name in KINECT) in text
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
@@ -152,11 +152,11 @@ def test_page_on_robustness_quotes_what_smoothing_costs() -> None:
     )
 
 
-def test_page_on_robustness_quotes_the_trial_of_directions() -> None:
+def test_page_on_trials_quotes_that_of_directions() -> None:
     found = results("noise_directions")["accuracy"]
     quoted = {
         row[0].replace("`", ""): row[1:]
-        for row in rows("docs/appendix/robustness.md", "Directions that noise moves")
+        for row in rows("experiments/trials.md", "Directions that noise moves")
     }
     for name, levels in found.items():
         assert quoted[name] == [shown(row["mean"]) for row in levels.values()], name
@@ -291,9 +291,9 @@ def test_page_on_own_training_quotes_its_file() -> None:
         assert " / ".join(shown(few[method][measure]) for measure in measures) in text
 
 
-def test_page_on_robustness_quotes_the_trial_of_two_persons() -> None:
+def test_page_on_trials_quotes_that_of_two_persons() -> None:
     found = results("two_persons")["accuracy"]
-    table = {row[0]: row[1:] for row in rows("docs/appendix/robustness.md", "Two persons") if len(row) == 3}
+    table = {row[0]: row[1:] for row in rows("experiments/trials.md", "Two persons") if len(row) == 3}
     for name, measures in found.items():
         cells = table[f"{name}, as shipped" if name == "maximum" else name]
         for place, key in enumerate(("utd-mhad", "msr-action3d")):
