@@ -1,5 +1,5 @@
 """Python of README and guides: it parses, names what halp has, calls it with arguments that it takes, and the
-README's runs. Tutorials, gallery and CONTRIBUTING run whole in tests of their own.
+README's runs. Tutorials and gallery run whole in a test of their own.
 """
 
 from __future__ import annotations

@@ -348,20 +348,6 @@ def test_page_on_readouts_quotes_its_file() -> None:
             assert cell == shown(mean) + ("" if spread is None else f" ± {shown(spread)}"), (label, cell)
 
 
-def test_page_on_all_methods_quotes_its_file() -> None:
-    found = results("all_methods")["cells"]
-    every = [row for row in rows("docs/appendix/all-methods.md") if len(row) == 3]
-    table = {row[0]: row[1:] for row in reversed(every)}  # the first table counts: untrained encoders follow
-    assert set(found) <= set(table)
-    for name, runs in found.items():
-        for cell, probe in zip(table[name], ("knn", "ridge"), strict=True):
-            values = [run["trained"][probe] for run in runs]
-            quoted = [float(part) for part in cell.split(" ± ")]
-            assert quoted == pytest.approx([statistics.mean(values), statistics.stdev(values)], abs=0.0501), (
-                name
-            )
-
-
 def test_page_on_what_halp_adds_quotes_its_baselines() -> None:
     found, table = results("halp_gain")["baselines"], list(rows("docs/appendix/halp-gain.md"))
     for label in ("raw coordinates", "untrained encoder"):
