@@ -89,6 +89,7 @@ class CommandGroup:
 def _with_shared_options(function: Callable[..., None]) -> str:
     """The docstring of a command, completed with the descriptions of shared options."""
     text, _, described = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    text = re.sub(r"^Examples:\s+", "Example: ", text, flags=re.MULTILINE)  # tyro leaves a section out
     entries = SHARED | dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", described, re.MULTILINE))
     lines = [
         f"    {name}: {entries[name]}" for name in inspect.signature(function).parameters if name in entries

@@ -12,6 +12,7 @@ from tyro.conf import Positional
 from halp.cli.app import app, note, show, table_of, warn
 from halp.cli.job_array import job_array, join_parts
 from halp.cli.options import Assignments, flat, parse_options
+from halp.cli.verbs import Out
 from halp.core.errors import InputError
 
 
@@ -145,64 +146,24 @@ app.verb(
 )
 
 
-@app.command
-def merge(
-    stores: Positional[tuple[Path, ...]],
-    *,
-    out: Path,
-    topology: str | None = None,
-    link: bool = False,
-    overwrite: bool = False,
-) -> None:
-    """Pool several stores into one, joints mapped by name.
-
-    Example: halp merge stores/nw-ucla stores/utd-mhad --out stores/pooled --topology kinect-v1
-
-    Args:
-        stores: the stores to pool.
-        out: the store to make.
-        topology: the layout to map onto (default: the first store's).
-        link: list the stores where they are instead of copying their clips.
-    """
-    from halp.data.merge import merge as pool
-
-    note(_written(out, len(pool(stores, out, topology=topology, link=link, overwrite=overwrite))))
+def _merged(store: Any, path: Path, **_: Any) -> None:
+    note(_written(path, len(store)))
 
 
-@app.command
-def split(
-    store: Positional[Path],
-    *,
-    by: str = "subject",
-    folds: int | None = None,
-    hold_out: tuple[str, ...] = (),
-    name: str | None = None,
-    seed: int = 0,
-    overwrite: bool = False,
-    json: bool = False,
-) -> None:
-    """Make named train/test splits and save them in a store.
+app.verb(
+    "halp.data.merge:merge",
+    types={"stores": tuple[Path, ...], "path": Out, "topology": str | None},
+    options=("path",),
+    texts={"stores": "the stores to pool.", "path": "the store to make."},
+    examples=("halp merge stores/nw-ucla stores/utd-mhad --out stores/pooled --topology kinect-v1",),
+    end=_merged,
+)
 
-    Examples:
-        halp split stores/mine --by subject --folds 5
-        halp split stores/mine --by stratified --folds 5
-        halp split stores/mine --by subject --hold-out 3 7 --name xsub
 
-    Args:
-        store: the store.
-        by: a column (subject, camera, label, recording, …) whose values stay together, or stratified to deal
-            every class out.
-        folds: make this many folds, called NAME-1, NAME-2, …
-        hold_out: values of the column to test on; all others are for training.
-        name: what to call the split (default: the column).
-        seed: another seed draws other folds.
-        overwrite: replace splits of the same name.
-    """
-    from halp.data.new_splits import split as make_splits
+def _splits(rules: Any, store: Path, json: bool, **_: Any) -> None:
     from halp.data.splits import split_sizes
     from halp.data.store import open_store
 
-    rules = make_splits(store, by, folds=folds, hold_out=hold_out, name=name, seed=seed, overwrite=overwrite)
     sizes = split_sizes(rules, open_store(store).columns)
     answer = {rule.name: {**(sizes[rule.name] or {}), "hash": rule.hash} for rule in rules}
     rows = [
@@ -210,3 +171,17 @@ def split(
         for split, size in answer.items()
     ]
     show(answer, table_of(rows), json=json)
+
+
+app.verb(
+    "halp.data.new_splits:split",
+    types={"hold_out": tuple[str, ...]},
+    options=("by",),
+    texts={"overwrite": "replace splits of the same name."},
+    examples=(
+        "halp split stores/mine --by subject --folds 5",
+        "halp split stores/mine --by stratified --folds 5",
+        "halp split stores/mine --by subject --hold-out 3 7 --name xsub",
+    ),
+    end=_splits,
+)

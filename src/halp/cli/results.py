@@ -200,22 +200,7 @@ def reproduce(
     return show(answers if table == "all" else answers[0], json=json, said=idle if dry_run else "")
 
 
-@app.command
-def verify(path: Positional[Path], *, json: bool = False) -> None:
-    """Compare a finished table, or the evaluations of a run, with the figures that the paper reports.
-
-    Examples:
-        halp verify reproduced/tables/paper/linear.json
-        halp verify runs/ntu60-halp-seed0
-
-    Args:
-        path: a table that `halp reproduce` saved, the folder of a sweep, or a run of one of the paper's
-            recipes.
-        json: print the differences as JSON.
-    """
-    from halp.reproduce.verify import verify as compare
-
-    found = compare(path)
+def _verified(found: Any, json: bool, **_: Any) -> None:
     rows = [
         {
             "table": cell.table,
@@ -230,6 +215,13 @@ def verify(path: Positional[Path], *, json: bool = False) -> None:
         for cell in found.cells
     ]
     show(found.to_json(), table_of(rows), json=json, said=found.sentence)
+
+
+app.verb(
+    "halp.reproduce.verify:verify",
+    examples=("halp verify reproduced/tables/paper/linear.json", "halp verify runs/ntu60-halp-seed0"),
+    end=_verified,
+)
 
 
 def _tables_as_table() -> Table:

@@ -11,7 +11,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from halp.cli.app import app, first_process, note, show, table_of
-from halp.cli.options import Assignments, From, flat
+from halp.cli.options import Assignments, flat
 from halp.core.errors import InputError
 
 
@@ -216,34 +216,21 @@ def _online_knn(store: Any, every: int) -> Any:
     return look
 
 
-@app.command
-def convert(
-    source: Positional[Path],
-    out: Positional[Path],
-    *,
-    from_format: From = "auto",
-    to: str = "auto",
-    topology: str = "kinect-v2",
-    frames: int = 64,
-    json: bool = False,
-) -> None:
-    """Convert a checkpoint in the authors' format (HaLP, or CMD with three modalities) into a run, or back.
-
-    Examples:
-        halp convert checkpoint_0450.pth.tar runs/authors
-        halp convert runs/ntu60-halp-seed0 checkpoint.pth.tar
-
-    Args:
-        source: the authors' file, or a run folder.
-        out: the run folder to make, or the file.
-        from_format: run or authors (default: by what the source is).
-        to: run or authors (default: the other one).
-        topology: the joint layout that the authors' encoder reads.
-        frames: how many frames it reads.
-        json: print what was made as JSON.
-    """
-    from halp.training import convert as turn
-
-    path = turn(source, out, from_format=from_format, to=to, topology=topology, frames=frames)
+def _converted(path: Path, source: Path, json: bool, **_: Any) -> None:
     further = f"; next: halp evaluate {quote(str(path))} --data STORE" if path.is_dir() else ""
     show({"written": str(path), "from": str(source)}, json=json, said=f"written: {path}{further}")
+
+
+app.verb(
+    "halp.training.convert:convert",
+    texts={
+        "source": "the authors' file, or a run folder.",
+        "out": "the run folder to make, or the file.",
+        "to": "run or authors (default: the other one).",
+    },
+    examples=(
+        "halp convert checkpoint_0450.pth.tar runs/authors",
+        "halp convert runs/ntu60-halp-seed0 checkpoint.pth.tar",
+    ),
+    end=_converted,
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from tyro.conf import Positional
 
@@ -112,82 +113,49 @@ app.verb(
 )
 
 
-@app.command
-def export(
-    encoder: Positional[str],
-    out: Positional[Path],
-    *,
-    onnx: bool = False,
-    web: bool = False,
-    topology: str | None = None,
-    stream: str | None = None,
-    json: bool = False,
-) -> None:
-    """Export an encoder or a model as a package: config.json, model.safetensors and a model card.
-
-    With --onnx there is also model.onnx: raw key points in (NaN where missing; any number of clips, frames
-    and persons), class probabilities and rejection out (features for an encoder). Preparation, encoder and
-    classifier are in that one file. With --web the folder is a static page that recognises the model's
-    classes in the browser, from a camera or a video.
-
-    Examples:
-        halp export runs/small-seed0 my-encoder
-        halp export models/mine product --onnx --topology mediapipe-33
-        halp export models/mine page --web
-
-    Args:
-        encoder: a run folder, a package, the name of an encoder that comes with halp, or a model of `halp
-            classify fit`.
-        out: the folder to make.
-        onnx: also write model.onnx, checked against the library.
-        web: write a page instead; it needs the weights of `halp pose-model`, and npm for its libraries.
-        topology: joint layout of the points that model.onnx takes (default: that of the encoder).
-        json: print what was written as JSON.
-    """
-    from halp.tasks.export import export as write
+def _exported(folder: Path, web: bool, json: bool, **_: Any) -> None:
     from halp.tasks.model_folder import is_model
 
-    folder = write(encoder, out, stream=stream, onnx=onnx, web=web, topology=topology)
     files = sorted(path.name for path in folder.iterdir())
+    said, place = f"written: {folder} ({', '.join(files)})", quote(str(folder))
     if web:
-        serve = f"python -m http.server --bind 127.0.0.1 --directory {quote(str(folder))}"
+        serve = f"python -m http.server --bind 127.0.0.1 --directory {place}"
         said = f"written: {folder}; next: {serve}, then open http://127.0.0.1:8000"
-        show({"written": str(folder), "files": files}, json=json, said=said)
-        return
-    verb = "classify predict {} RECORDINGS" if is_model(folder) else "embed {} SOURCE vectors.csv"
-    said = f"written: {folder} ({', '.join(files)}); next: halp {verb.format(quote(str(folder)))}"
+    else:
+        verb = "classify predict {} RECORDINGS" if is_model(folder) else "embed {} SOURCE vectors.csv"
+        said += f"; next: halp {verb.format(place)}"
     show({"written": str(folder), "files": files}, json=json, said=said)
 
 
-@app.command
-def push(package: Positional[Path], repository: Positional[str], *, private: bool = False) -> None:
-    """Upload an encoder package to a model hub.
-
-    Example: halp push my-encoder me/my-encoder
-
-    Args:
-        package: a folder that `halp export` made.
-        repository: OWNER/NAME on the hub, created if it does not exist.
-        private: make it visible to you alone, if it is new.
-    """
-    from halp.tasks.export import push as upload
-
-    address = upload(package, repository, private=private)
+def _pushed(address: str, package: Path, repository: str, **_: Any) -> None:
     note(f"pushed: {address}; others get it with halp pull {repository} {quote(package.name)}")
 
 
-@app.command
-def pull(repository: Positional[str], out: Positional[Path], *, revision: str | None = None) -> None:
-    """Download an encoder package from a model hub and verify it before it is installed.
-
-    Example: halp pull me/my-encoder my-encoder
-
-    Args:
-        repository: OWNER/NAME on the hub.
-        out: the folder to make.
-        revision: a branch, tag or commit (default: the newest).
-    """
-    from halp.tasks.export import pull as download
-
-    folder = download(repository, out, revision=revision)
+def _pulled(folder: Path, **_: Any) -> None:
     note(f"written: {folder}; next: halp embed {quote(str(folder))} SOURCE vectors.csv")
+
+
+app.verb(
+    "halp.tasks.export:export",
+    types={"topology": str | None},
+    texts={
+        "encoder": (
+            "a run folder, a package, the name of an encoder that comes with halp, or a model of"
+            " `halp classify fit`."
+        ),
+        "out": "the folder to make.",
+    },
+    examples=(
+        "halp export runs/small-seed0 my-encoder",
+        "halp export models/mine product --onnx --topology mediapipe-33",
+        "halp export models/mine page --web",
+    ),
+    end=_exported,
+)
+app.verb("halp.tasks.export:push", examples=("halp push my-encoder me/my-encoder",), end=_pushed)
+app.verb(
+    "halp.tasks.export:pull",
+    texts={"out": "the folder to make."},
+    examples=("halp pull me/my-encoder my-encoder",),
+    end=_pulled,
+)

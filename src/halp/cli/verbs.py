@@ -30,6 +30,7 @@ _PLAIN: Mapping[str, Any] = {"encoder": str, "from_format": From}
 In = Annotated[Path, tyro.conf.arg(name="in")]
 _LINE = re.compile(r"^\$ (halp .*)", re.MULTILINE)  # an example of the command in a docstring
 MaybeIn = Annotated[Path | None, tyro.conf.arg(name="in")]
+Out = Annotated[Path, tyro.conf.arg(name="out")]
 Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
 
 
@@ -51,6 +52,8 @@ class Verb:
         Whether the answer has events to write (`--out`).
     examples : tuple of str
         Lines that work when typed, beside those of the docstring (`$ halp …`).
+    end : callable, optional
+        Shows the answer, called with it and with the arguments by name, if it has neither events nor a page.
     """
 
     function: str
@@ -59,6 +62,7 @@ class Verb:
     texts: Mapping[str, str] = field(default_factory=dict)
     events: bool = True
     examples: tuple[str, ...] = ()
+    end: Callable[..., None] | None = None
 
     @property
     def takes_encoder(self) -> bool:
@@ -95,14 +99,17 @@ class Verb:
             for p in given.values()
             if p.name not in _LIBRARY
         ]
-        if self.events:
+        if self.events and self.end is None:
             parameters.append(_option("out", Path | None))
-        if has_page(hints["return"]):
+        if self.end is None and has_page(hints["return"]):
             parameters.append(_option("html", Path | None))
-        parameters.append(_option("json", bool, False))
+        if self.end is None or "json" in inspect.signature(self.end).parameters:
+            parameters.append(_option("json", bool, False))
+        added = [p.name for p in parameters if p.name not in given]
 
         def run(**arguments: Any) -> None:
-            ending = {name: arguments.pop(name, None) for name in ("out", "html", "json")}
+            named = dict(arguments)
+            ending = {name: arguments.pop(name) for name in added}
             reading = arguments.get("reading")
             if reading is not None:
                 arguments["reading"] = reading.reading
@@ -111,7 +118,11 @@ class Verb:
                 for p in given.values()
                 if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "reading" and p.name in arguments
             ]
-            finish(function(*positional, **arguments), **ending)
+            answer = function(*positional, **arguments)
+            if self.end is None:
+                finish(answer, **ending)
+            else:
+                self.end(answer, **named)
 
         order = sorted(
             parameters, key=lambda p: (p.kind, p.default is not p.empty and p.kind is not p.KEYWORD_ONLY)
@@ -149,7 +160,8 @@ class Verb:
         lines = [parsed.short_description or ""]
         lines += ["", parsed.long_description] if parsed.long_description else []
         examples = [*_LINE.findall(inspect.getdoc(function) or ""), *self.examples]
-        lines += ["", "Examples:", *(f"    {line}" for line in examples)] if examples else []
+        if examples:  # on the line of its heading: tyro leaves a section out of the help
+            lines += ["", f"Example: {examples[0]}", *(f"    {line}" for line in examples[1:])]
         told = [name for name in names if texts.get(name) and name != "reading"]
         lines += ["", "Args:", *(f"    {name}: {_help(texts[name])}" for name in told)]
         return "\n".join(lines)
