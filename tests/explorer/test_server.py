@@ -92,13 +92,9 @@ def test_a_body_in_chunks_cannot_grow_without_end(explorer: Explorer) -> None:
     with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=300) as line:
         line.sendall(head.encode())
         block = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
-        try:
-            for _ in range(64):
-                line.sendall(block)
-            status = line.recv(100).split()[1]
-        except ConnectionError:  # closed while we were sending
-            status = b"413"
-    assert status == b"413"
+        for _ in range(64):
+            line.sendall(block)
+        assert line.recv(100).split()[1] == b"413"
     assert explorer.call("/api/pulse")[0] == 200
 
 

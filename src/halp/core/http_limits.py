@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
@@ -27,14 +28,37 @@ class LimitedBody:
     async def __call__(self) -> Message:
         if self._whole:  # what follows is news of the connection, which takes as long as the answer
             return await self._receive()
+        message = await self._next()
+        if self._seen > self._largest:
+            raise TooLarge
+        return message
+
+    def refusing(self, send: Send) -> Send:
+        """`send` that ends a refusal only when the rest of the body has been read and dropped: a connection
+        closed on a client that is still sending is reset, and the client never reads why."""
+        refused = False
+
+        async def sending(message: Message) -> None:
+            nonlocal refused
+            refused = refused or message.get("status", 0) >= 400
+            if not refused or message.get("more_body") or "body" not in message:
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            with contextlib.suppress(TooSlow):
+                while not self._whole:
+                    await self._next()
+            await send({"type": message["type"], "body": b""})
+
+        return sending
+
+    async def _next(self) -> Message:
         try:
             left = self._until - asyncio.get_running_loop().time()
             message = await asyncio.wait_for(self._receive(), max(0.0, left))
         except asyncio.TimeoutError:
             raise TooSlow from None
         self._seen += len(message.get("body", b""))
-        if self._seen > self._largest:
-            raise TooLarge
         self._whole = not message.get("more_body", False)
         return message
 

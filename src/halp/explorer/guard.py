@@ -47,12 +47,14 @@ class Guard:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
+        body = LimitedBody(receive, LARGEST_REQUEST, PATIENCE)
+        respond = body.refusing(_with_security_headers(send))
         problem = self._problem(scope, headers)
         if problem is not None:
             status, text = problem
-            await JSONResponse({"error": text}, status)(scope, receive, _with_security_headers(send))
+            await JSONResponse({"error": text}, status)(scope, body, respond)
             return
-        await self.app(scope, LimitedBody(receive, LARGEST_REQUEST, PATIENCE), _with_security_headers(send))
+        await self.app(scope, body, respond)
 
     def _problem(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         if headers.get("host", "") not in self.hosts:

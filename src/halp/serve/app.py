@@ -100,15 +100,16 @@ class Gate:
                 status = message["status"]
             await send(message)
 
+        body = LimitedBody(receive, self.limits.body, self.limits.patience)
         path = scope["path"] if scope["path"] in {*OPERATIONS, *OPEN, "/metrics"} else "other"
         try:
             if self.keys and scope["path"] not in OPEN and not authorised(scope, self.keys):
                 refusal = JSONResponse(
                     {"error": "an API key is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"}
                 )
-                await refusal(scope, receive, counted)
+                await refusal(scope, body, body.refusing(counted))
             else:
-                await self.app(scope, LimitedBody(receive, self.limits.body, self.limits.patience), counted)
+                await self.app(scope, body, body.refusing(counted))
         finally:
             self.service.metrics.request(path, status, time.perf_counter() - began)
 
