@@ -29,5 +29,12 @@ def kept_arrays(path: Path, make: Callable[[], Mapping[str, Any]]) -> dict[str, 
     path = path.with_name(path.name.replace(" ", "_"))
     if not path.exists():
         np.savez(path, **make())
+    return read_arrays(path)
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """Arrays of a file; none if it does not exist."""
+    if not path.exists():
+        return {}
     with np.load(path, allow_pickle=False) as found:
         return dict(found)
