@@ -2,7 +2,7 @@
 never saw.
 
 CMU is the store of `tools.encoders.corpus`, RAW a folder of NTU-60 files (ten classes here). Frozen encoders
-on NW-UCLA, UTD- MHAD, MSR-Action3D, UTKinect (the first of its half splits) and NTU-10 (x-sub, x-view): kNN
+on NW-UCLA, UTD-MHAD, MSR-Action3D, UTKinect (the first of its half splits) and NTU-10 (x-sub, x-view): kNN
 (k = 1), one and five labelled clips per class (ridge, 20 draws for each of three seeds), all on unit vectors
 of features standardised on the training clips, without labels; ridge with all labels, its penalty chosen by folds over
 subjects or cameras of the training part. Compared are
@@ -309,10 +309,11 @@ def gap(
     ours: Mapping[str, Mapping[str, Array]],
     twin: Mapping[str, Mapping[str, Array]],
     people: Mapping[str, Array],
+    measures: Sequence[str] = MEASURES,
 ) -> dict[str, dict[str, list[float]]]:
     """Differences to the untrained twin in points, by task and in the mean, with their intervals."""
     found: dict[str, dict[str, list[float]]] = {}
-    for name in MEASURES:
+    for name in measures:
         values = {task: 100.0 * ours[task][name] - 100.0 * twin[task][name] for task in people}
         for task, own in people.items():
             found.setdefault(task, {})[name] = hierarchical_interval(values[task], own).to_json()

@@ -5,11 +5,12 @@ x and y of the four Kinect sets of `experiments/transfer.py` as their own camera
 0°, test clips turned about the vertical by 0, 30, 60 and 90° before they are projected. NW-UCLA is split by
 camera (1, 2 → 3), so that 0° is another real camera already; of UTKinect's half splits the first counts.
 Features are standardised on the training clips; kNN (k = 1, cosine), ridge (penalty 0.1 × features ÷ clips,
-not tuned) and one labelled clip per class (nearest by cosine, mean of ten draws). Ridge reads all numbers of
-an encoder, the others its compact ones (`VECTORS`, as folds prefer). Beside the encoder: raw key points; its
-own architecture with random weights and a random projection; the same with invariance and projection fitted
-as those of `halp-view`, so that only the lifting network is untrained; and at 0° `halp-base` in 3D, all
-numbers. Intervals: 95 % of the paired difference when test clips are drawn again. `--validate` keeps test
+not tuned) and one labelled clip per class (nearest by cosine, 20 draws for each of three seeds). Ridge reads
+all numbers of an encoder, the others its compact ones (`VECTORS`, as folds prefer). Beside the encoder: raw
+key points; its own architecture with random weights and a random projection, three seeds; the same with
+invariance and projection fitted as those of `halp-view`, so that only the lifting network is untrained; and
+at 0° `halp-base` in 3D, all numbers. 95 % intervals of paired differences, and of what is lost from 0° to
+90°, are hierarchical over seeds, label draws and test people. `--validate` keeps test
 clips out: folds over subjects or cameras of the training parts, with both vectors. Cells that are finished
 are found again in the folder of
 `--out`; empty it for another encoder of the same name. Writes `results/view.json` and `.md`.
@@ -32,7 +33,8 @@ import torch
 from rich.console import Console
 
 from experiments.files import DATA, save_results
-from experiments.transfer import SETS, bootstrap_interval, parts_of
+from experiments.training_pays import gap
+from experiments.transfer import SETS, parts_of
 from halp.augment import ClipPool, ViewMaker, ViewSettings, build_policy
 from halp.core.errors import InputError
 from halp.core.initialisation import initialise
@@ -48,6 +50,7 @@ from halp.evaluation.protocols.knn import neighbours
 from halp.evaluation.protocols.ridge import fit_ridge, group_folds
 from halp.evaluation.results import versions
 from halp.skeleton import get_topology
+from halp.tasks.heads import unit
 
 Array = npt.NDArray[Any]
 ANGLES = (0, 30, 60, 90)
@@ -58,7 +61,7 @@ PLAIN, PARTLY = "the same without training", "lifting untrained, the rest fitted
 VECTOR = {"knn": "compact", "ridge": "all", "one label": "compact"}
 VECTORS = {PLAIN: {**VECTOR, "one label": "all"}, PARTLY: VECTOR}
 STEPS = ("picture-up", "drop-empty", "picture")
-DRAWS = 10
+SEEDS, DRAWS = 3, 20  # label draws of each seed; a random network has a seed of its own
 FOLDS = 3
 FLAT = get_topology("body-16-2d")
 FRAMES = 64
@@ -75,6 +78,7 @@ class Task:
     name: str
     clips: list[Array]
     labels: Array
+    people: Array
     parts: list[tuple[Array, Array]]
 
     def seen_from(self, angle: float) -> list[Array]:
@@ -89,7 +93,9 @@ class Task:
 
 Vectors = dict[str, Array]  # "all" numbers of clips, and "compact" where an encoder has a projection to fewer
 Embedding = Callable[[Sequence[Array]], Vectors]
-Cells = dict[int, dict[str, Array]]  # by angle and measure, how often each clip is classified rightly
+Cells = dict[
+    int, dict[str, Array]
+]  # by angle and measure, which clips are classified rightly `(seeds, draws, clips)`
 
 
 def open_tasks(folder: Path, *, validate: bool = False) -> list[Task]:
@@ -115,7 +121,13 @@ def open_tasks(folder: Path, *, validate: bool = False) -> list[Task]:
             groups = store.cameras if name == "nw-ucla" else store.subjects
             parts = [(train[fit], train[held]) for fit, held in group_folds(groups[train], FOLDS)]
         tasks.append(
-            Task(name, [np.array(store.clip(i))[:, :1] for i in range(len(store))], store.labels, parts)
+            Task(
+                name,
+                [np.array(store.clip(i))[:, :1] for i in range(len(store))],
+                store.labels,
+                store.subjects,
+                parts,
+            )
         )
     return tasks
 
@@ -185,49 +197,56 @@ def space_features(task: Task) -> Array:
     return embed(encoder, task.clips, progress=False)
 
 
-def right(task: Task, gallery: Array, turned: Array, train: Array, held: Array) -> dict[str, Array]:
-    """By measure, how often each held-out clip is classified rightly, 0 … 1."""
+def right(
+    task: Task, gallery: Array, turned: Array, train: Array, held: Array, seeds: Sequence[int]
+) -> dict[str, Array]:
+    """By measure, which held-out clips are classified rightly: `(seeds, draws, clips)`, 1 where nothing is
+    drawn.
+    """
     mean, spread = gallery[train].mean(0), gallery[train].std(0)
     spread = np.where(spread < 1e-6, np.inf, spread)
-    known, asked = ((x - mean) / spread for x in (gallery[train], turned[held]))
+    known, asked = (((x - mean) / spread).astype(np.float32) for x in (gallery[train], turned[held]))
     labels, wanted = task.labels[train], task.labels[held]
-    nearest, _ = neighbours(known.astype(np.float32), asked.astype(np.float32), 1)
+    nearest, _ = neighbours(known, asked, 1)
     classes = int(task.labels.max()) + 1
     penalty = 0.1 * known.shape[1] / len(known)
     probe = fit_ridge(known, labels, penalty, classes).predict(asked)
-    shots = np.zeros(len(held))
-    for draw in range(DRAWS):
-        order = np.random.default_rng(draw).permutation(len(labels))
+    cosines = unit(asked) @ unit(known).T
+    shots = np.empty((len(seeds), DRAWS, len(held)), bool)
+    for row, draw in np.ndindex(len(seeds), DRAWS):
+        order = np.random.default_rng([seeds[row], draw]).permutation(len(labels))
         first = np.array([order[labels[order] == label][0] for label in np.unique(labels)])
-        close, _ = neighbours(known[first].astype(np.float32), asked.astype(np.float32), 1)
-        shots += labels[first][close[:, 0]] == wanted
-    return {
-        "knn": (labels[nearest[:, 0]] == wanted).astype(float),
-        "ridge": (probe == wanted).astype(float),
-        "one label": shots / DRAWS,
-    }
+        shots[row, draw] = labels[first][cosines[:, first].argmax(1)] == wanted
+    found = {"knn": labels[nearest[:, 0]] == wanted, "ridge": probe == wanted}
+    return {name: value[None, None] for name, value in found.items()} | {"one label": shots}
 
 
-def measure(task: Task, features: Mapping[int, Array]) -> dict[int, dict[str, Array]]:
-    """By angle and measure, how often clips are classified rightly, over all parts one after the other."""
-    cells: dict[int, dict[str, Array]] = {}
+def measure(task: Task, features: Mapping[int, Array], seeds: Sequence[int] = range(SEEDS)) -> Cells:
+    """By angle and measure, which clips are classified rightly, over all parts one after the other."""
+    cells: Cells = {}
     for angle, turned in features.items():
-        rows = [right(task, features[0], turned, train, held) for train, held in task.parts]
-        cells[angle] = {name: np.concatenate([row[name] for row in rows]) for name in MEASURES}
+        rows = [right(task, features[0], turned, train, held, seeds) for train, held in task.parts]
+        cells[angle] = {name: np.concatenate([row[name] for row in rows], axis=-1) for name in MEASURES}
     return cells
 
 
-def measure_both(task: Task, embedding: Embedding) -> dict[str, Cells]:
-    """The cells of all numbers and of the compact ones."""
+def measure_both(task: Task, embedding: Embedding, method: str = "") -> dict[str, Cells]:
+    """The cells of all numbers and of the compact ones; a random network draws labels with its own seed."""
     seen = {angle: embedding(task.seen_from(angle)) for angle in ANGLES}
     return {
-        vector: measure(task, {angle: found[vector] for angle, found in seen.items()}) for vector in seen[0]
+        vector: measure(task, {angle: found[vector] for angle, found in seen.items()}, seeds_of(method))
+        for vector in seen[0]
     }
+
+
+def seeds_of(method: str) -> Sequence[int]:
+    """The seeds that a method draws labels with."""
+    return [int(method.partition(", seed ")[2])] if ", seed " in method else range(SEEDS)
 
 
 def chosen(method: str, cells: Mapping[str, Cells]) -> Cells:
     """Every measure on the vector that it is for."""
-    vectors = VECTORS.get(method, VECTOR)
+    vectors = VECTORS.get(method.partition(", seed")[0], VECTOR)
     return {
         angle: {name: cells.get(vectors[name], cells["all"])[angle][name] for name in MEASURES}
         for angle in cells["all"]
@@ -248,17 +267,19 @@ def baselines(corpus: Store | None) -> dict[str, Embedding]:
     if corpus is not None:
         from tools.encoders.halp_view import INVARIANT, fit_cameras  # which need this module
 
-        def fitted() -> PretrainedEncoder:
-            encoder = untrained(
-                {**TWIN, "invariant": INVARIANT}, camera_windows(corpus, 1000, FRAMES), FRAMES
-            )
-            encoder.projection = fit_cameras(encoder.encoder, corpus)
+        @cache
+        def twin(seed: int, fitted: bool) -> PretrainedEncoder:
+            architecture = {**TWIN, "invariant": INVARIANT} if fitted else TWIN
+            encoder = untrained(architecture, camera_windows(corpus, 1000, FRAMES), FRAMES, seed)
+            if fitted:
+                encoder.projection = fit_cameras(encoder.encoder, corpus)
             return encoder
 
-        twin = cache(lambda: untrained(TWIN, camera_windows(corpus, 1000, FRAMES), FRAMES))
-        partly = cache(fitted)
-        found[PLAIN] = lambda clips: embedding_of(twin())(clips)
-        found[PARTLY] = lambda clips: embedding_of(partly())(clips)
+        for fitted, name in ((False, PLAIN), (True, PARTLY)):
+            for seed in range(SEEDS):
+                found[f"{name}, seed {seed}"] = lambda clips, which=(seed, fitted): embedding_of(
+                    twin(*which)
+                )(clips)
     return found
 
 
@@ -274,7 +295,7 @@ def remembered(path: Path, measured: Callable[[], dict[str, Cells]]) -> dict[str
             for angle, row in cells.items()
             for name, value in row.items()
         }
-        np.savez(path, **columns)
+        np.savez_compressed(path, **columns)
     found: dict[str, Cells] = {}
     with np.load(path, allow_pickle=False) as kept:
         for key in kept:
@@ -298,21 +319,38 @@ def summary(cells: Mapping[str, Mapping[str, Mapping[int, Mapping[str, Array]]]]
     return table
 
 
-def differences(
-    cells: Mapping[str, Mapping[str, Mapping[int, Mapping[str, Array]]]], ours: str
-) -> dict[str, Any]:
-    """Ours less every other method, with intervals: method → measure → angle → set → mean, low, high."""
-    table: dict[str, Any] = {}
+def merged(cells: Mapping[str, Mapping[str, Cells]]) -> dict[str, dict[str, Cells]]:
+    """Seeds of a random network side by side."""
+    groups: dict[str, list[Mapping[str, Cells]]] = {}
     for method, tasks in cells.items():
-        for task, found in tasks.items():
-            for angle, row in found.items():
-                for name in MEASURES:
-                    if method != ours:
-                        gap = bootstrap_interval(cells[ours][task][angle][name] - row[name])
-                        table.setdefault(method, {}).setdefault(name, {}).setdefault(angle, {})[task] = [
-                            round(value, 1) for value in gap
-                        ]
-    return table
+        groups.setdefault(method.partition(", seed")[0], []).append(tasks)
+    return {
+        method: {
+            task: {
+                angle: {name: np.concatenate([one[task][angle][name] for one in members]) for name in row}
+                for angle, row in found.items()
+            }
+            for task, found in members[0].items()
+        }
+        for method, members in groups.items()
+    }
+
+
+def differences(cells: Mapping[str, Mapping[str, Cells]], ours: str, people: Mapping[str, Array]) -> Any:
+    """Ours less every other method: method → angle → set and mean → measure → mean, low, high; and what each
+    method loses from 0° to 90° in the same way.
+    """
+
+    def at(method: str, angle: int) -> dict[str, dict[str, Array]]:
+        return {task: found[angle] for task, found in cells[method].items()}
+
+    gaps = {
+        method: {angle: gap(at(ours, angle), at(method, angle), people, MEASURES) for angle in ANGLES}
+        for method in cells
+        if method != ours
+    }
+    lost = {method: gap(at(method, ANGLES[0]), at(method, ANGLES[-1]), people, MEASURES) for method in cells}
+    return gaps, lost
 
 
 def _numbers(method: str, measure: str) -> str:
@@ -321,7 +359,9 @@ def _numbers(method: str, measure: str) -> str:
     return "" if one_vector else f" ({VECTORS.get(method, VECTOR)[measure]})"
 
 
-def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], ours: str, command: str) -> str:
+def markdown(
+    table: Mapping[str, Any], gaps: Mapping[str, Any], lost: Mapping[str, Any], ours: str, command: str
+) -> str:
     """One table per measure, methods × angles, the four sets in a cell; then differences with intervals."""
     lines = ["# The same movement from another camera, in 2D", ""]
     lines += [
@@ -346,14 +386,24 @@ def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], ours: str, comma
             ]
             lines.append(f"| {method}{_numbers(method, name)} | {' | '.join(row)} |")
         lines.append("")
-    for method, measures in gaps.items():
-        lines += [f"## {ours} less {method}: 95 % intervals when test clips are drawn again", ""]
-        lines += [f"| measure, angle | {' | '.join(SETS)} |", "| --- |" + " --- |" * len(SETS)]
-        for name in MEASURES:
-            for angle, row in measures[name].items():
-                cells = ["{:+.1f} ({:+.1f} to {:+.1f})".format(*row[task]).replace("-", "−") for task in SETS]
-                lines.append(f"| {name}, {angle}° | {' | '.join(cells)} |")
+    sets = [*SETS, "mean"]
+
+    def interval_row(label: str, row: Mapping[str, Any], name: str) -> str:
+        cells = ["{:+.1f} ({:+.1f} to {:+.1f})".format(*row[task][name]).replace("-", "−") for task in sets]
+        return f"| {label} | {' | '.join(cells)} |"
+
+    head = [f"| measure, angle | {' | '.join(sets)} |", "| --- |" + " --- |" * len(sets)]
+    for method, angles in gaps.items():
+        lines += [f"## {ours} less {method}: 95 % intervals over seeds, label draws and people", "", *head]
+        lines += [
+            interval_row(f"{name}, {angle}°", row, name) for name in MEASURES for angle, row in angles.items()
+        ]
         lines.append("")
+    lines += [f"## Lost from {ANGLES[0]}° to {ANGLES[-1]}°, with the same intervals", "", *head]
+    lines += [
+        interval_row(f"{method}, {name}", row, name) for name in MEASURES for method, row in lost.items()
+    ]
+    lines.append("")
     return "\n".join([*lines, f"`{command}`", ""])
 
 
@@ -394,7 +444,7 @@ def main(arguments: Sequence[str]) -> int:
     cells: dict[str, dict[str, Cells]] = {}
     for method, embedding in compared.items():
         for task in tasks:
-            found = remembered(kept(method, task), lambda: measure_both(task, embedding))  # noqa: B023
+            found = remembered(kept(method, task), lambda: measure_both(task, embedding, method))  # noqa: B023
             rows = (
                 {f"{method}, {v}": part for v, part in found.items()}
                 if options.validate
@@ -410,17 +460,18 @@ def main(arguments: Sequence[str]) -> int:
             kept("halp-base in 3D", task), lambda task=task: {"all": measure(task, {0: space_features(task)})}
         )
         cells.setdefault("halp-base in 3D", {})[task.name] = found["all"]
+    cells = merged(cells)
     table = summary(cells)
     if options.validate:
         print(json.dumps(table, indent=1))
         return 0
     if encoder is None:
         return 0
-    gaps = differences(
-        {method: found for method, found in cells.items() if method != "halp-base in 3D"}, ours
-    )
+    people = {task.name: task.people[task.parts[0][1]] for task in tasks}
+    flat = {method: found for method, found in cells.items() if method != "halp-base in 3D"}
+    gaps, lost = differences(flat, ours, people)
     command = "python -m experiments.view --corpus STORE"
-    text = markdown(table, gaps, ours, command)
+    text = markdown(table, gaps, lost, ours, command)
     print(text)
     save_results(
         "view",
@@ -430,6 +481,7 @@ def main(arguments: Sequence[str]) -> int:
             "vectors": {ours: VECTOR, **VECTORS},
             "accuracy": table,
             "differences": gaps,
+            "lost": lost,
         },
         text,
     )
