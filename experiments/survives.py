@@ -9,7 +9,9 @@ of the training parts. Writes `results/survives.json` and `.md`. `--copies` trie
 holds copies of its clips with the same damage (of a movement that is cut, its first and its last half), and
 measures what they cost clean queries; writes `results/survives_copies.json`. `--few` measures what smoothing
 costs clean clips of the test parts with few labels (ridge on unit vectors, 20 draws for each of three seeds;
-hierarchical intervals over draws and people) and writes `results/survives_few.json`.
+hierarchical intervals over draws and people) and writes `results/survives_few.json`. `--steady` puts gallery and
+queries through the step `steady` first, on the folds by which its limit was chosen and on the test parts, and
+writes `results/survives_steady.json`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from experiments.hierarchical import hierarchical_interval
 from experiments.training_pays import open_stores, open_tasks
 from experiments.transfer import SETS, few_right, standardised
 from halp.data.clip import Clip
+from halp.data.jitter import steady
 from halp.data.readers import get_reader
 from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.protocols.knn import knn_predict
@@ -108,6 +111,7 @@ def _last_half(clip: Array, draw: np.random.Generator) -> Array:
     return clip[-max(4, len(clip) // 2) :]
 
 
+NOISE = ("clean", "noise 2 cm", "noise 5 cm", "noise 10 cm")
 COPIED: dict[str, tuple[Damage, ...]] = {
     name: (DAMAGES[name],)
     for name in ("noise 5 cm", "noise 10 cm", "legs missing", "right arm and leg missing", "mirrored")
@@ -215,6 +219,56 @@ def try_copies(tasks: dict[str, Any], out: Path, console: Console) -> int:
     return 0
 
 
+def made_steady(encoder: Any, frames: Sequence[Array], task: Any, flat: bool) -> dict[str, Any]:
+    """Accuracy of noisy test clips, as recorded and after the step `steady`; and the share of clean clips
+    that it changes.
+    """
+    how: dict[str, Any] = {"topology": "kinect-v1-2d" if flat else "kinect-v1", "progress": False}
+    train, test = task.parts[0]
+    found: dict[str, Any] = {}
+    for name, step in (("as recorded", lambda clip: clip), ("steady", steady)):
+
+        def vectors(rows: Array, level: str) -> Array:
+            clips = damaged([frames[row] for row in rows], DAMAGES[level], flat)
+            return np.asarray(embed(encoder, [step(clip) for clip in clips], **how))  # noqa: B023
+
+        gallery = vectors(train, "clean")
+        for level in NOISE:
+            found.setdefault(level, {})[name] = accuracy(
+                encoder, gallery, vectors(test, level), task.labels[train], task.labels[test]
+            )
+    clean = damaged([frames[row] for row in test], DAMAGES["clean"], flat)
+    found["changed"] = round(100 * float(np.mean([steady(clip) is not clip for clip in clean])), 4)
+    return found
+
+
+def try_steady(stores: dict[str, Any], out: Path, console: Console) -> int:
+    """The step, for both encoders and raw coordinates, on folds and test parts."""
+    found: dict[str, Any] = {}
+    for part in ("folds", "test"):
+        for task in open_tasks(stores, part == "folds"):
+            for flat in (False, True):
+                for method, encoder in readers(flat).items():
+                    if "without" not in method:
+                        make = partial(made_steady, encoder, recorded(task.name), task, flat)
+                        row = kept(out / f"steady-{part}-{task.name}-{method}.json", make)
+                        found.setdefault(part, {}).setdefault(method, {})[task.name] = row
+                        console.print(part, task.name, method, row)
+        for row in found[part].values():
+            sets = list(row.values())
+            row["mean"] = {
+                level: {
+                    way: round(float(np.mean([one[level][way] for one in sets])), 4)
+                    for way in ("as recorded", "steady")
+                }
+                for level in NOISE
+            }
+            console.print(part, row["mean"])
+    command = "python -m experiments.survives --steady"
+    save_results("survives_steady", {"command": command, "versions": versions(), "accuracy": found})
+    return 0
+
+
 def with_few_labels(tasks: dict[str, Any], stores: dict[str, Any]) -> dict[str, Any]:
     """Accuracy with few labels, smoothed and not, and the paired difference, by set."""
     found: dict[str, Any] = {}
@@ -261,6 +315,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--training", action="store_true", help="the first fold of the training parts only")
     parser.add_argument("--copies", action="store_true", help="on these folds, a gallery with damaged copies")
+    parser.add_argument("--steady", action="store_true", help="with the step `steady`, folds and test parts")
     parser.add_argument("--few", action="store_true", help="what smoothing costs with few labels")
     parser.add_argument(
         "--out", type=Path, default=Path("runs/survives"), help="where stores and what was measured go"
@@ -271,6 +326,8 @@ def main(arguments: Sequence[str]) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     stores = open_stores(options.out, None)
     tasks = {task.name: task for task in open_tasks(stores, options.training or options.copies)}
+    if options.steady:
+        return try_steady(stores, options.out, console)
     if options.few:
         sets = with_few_labels(tasks, stores)
         command = "python -m experiments.survives --few"

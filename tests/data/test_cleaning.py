@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from halp.core.errors import InputError
 from halp.data.cleaning import exchanged_persons, find_spikes, unit_factor, up_axis
 from halp.data.ingest.pipeline import split_steps
+from halp.data.jitter import WIDTHS, jitter, steady
 from halp.data.normalise import check_steps, normalise
 from halp.skeleton import KINECT_V1, get_topology
 
@@ -75,6 +76,52 @@ def test_smoothing_takes_jitter_away_and_leaves_gaps(steps: tuple[str]) -> None:
     inner = np.r_[10:45, 60:190]
     assert np.abs(result - clean)[inner].mean() < 0.7 * np.abs(noisy - clean)[inner].mean()
     np.testing.assert_allclose(normalise(clean, KINECT_V1, steps, fps=60)[20:-20], clean[20:-20], atol=0.01)
+
+
+def slow_steady(courses: np.ndarray, noise: float) -> np.ndarray:
+    """Every joint of `(T, V, C)` averaged over the width of the smallest estimated error, frame by frame."""
+    count, result = len(courses), courses.copy()
+    for joint in range(courses.shape[1]):
+        least = 2 * noise**2
+        for width in (width for width in WIDTHS if width <= count):
+            near = [
+                np.clip(np.arange(time - width // 2, time + width // 2 + 1), 0, count - 1)
+                for time in range(count)
+            ]
+            average = np.array([courses[places, joint].mean(axis=0) for places in near])
+            error = ((courses[:, joint] - average) ** 2).mean() + 2 * noise**2 / width
+            if error < least:
+                least, result[:, joint] = error, average
+    return result
+
+
+def test_jitter_is_averaged_away_as_a_slow_loop_does_and_movement_stays() -> None:
+    clean = walker(60, 2)
+    draw = np.random.default_rng(1)
+    noisy = clean + draw.normal(0, 0.05, clean.shape).astype(np.float32)
+    assert jitter(noisy[:, 0]) == pytest.approx(0.05, rel=0.1)
+    result = steady(noisy)
+    for person in range(2):
+        expected = slow_steady(
+            noisy[:, person].astype(np.float64), jitter(noisy[:, person].astype(np.float64))
+        )
+        np.testing.assert_allclose(result[:, person], expected, atol=1e-6)
+    assert np.abs(result - clean).mean() < 0.5 * np.abs(noisy - clean).mean()
+
+
+def test_what_does_not_jitter_or_is_missing_stays_as_recorded_to_the_bit() -> None:
+    clean = walker(60, 2)
+    assert steady(clean) is clean
+    frames = clean.copy()
+    frames[:, 1] += np.random.default_rng(1).normal(0, 0.05, frames[:, 1].shape).astype(np.float32)
+    frames[20:30, 1, 3] = 0
+    result = normalise(frames, KINECT_V1, ("steady",))
+    np.testing.assert_array_equal(result[:, 0], clean[:, 0])
+    np.testing.assert_array_equal(result[:, 1, 3], frames[:, 1, 3])
+    assert (np.delete(result[:, 1], 3, axis=1) != np.delete(frames[:, 1], 3, axis=1)).any()
+    np.testing.assert_array_equal(steady(frames[:2]), frames[:2])
+    assert not steady(np.zeros_like(frames)).any()
+    np.testing.assert_array_equal(normalise(frames, KINECT_V1, ("steady=0.2",)), frames)
 
 
 def test_a_low_pass_filter_keeps_slow_and_removes_fast_waves() -> None:

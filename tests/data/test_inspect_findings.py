@@ -43,7 +43,7 @@ def damage(frames: np.ndarray, kind: str) -> np.ndarray:
     [
         ("gaps", ("interpolate-gaps",), "missing at times"),
         ("spikes", ("remove-outliers", "interpolate-gaps"), "jump away and back"),
-        ("jitter", ("smooth=21",), "jitter"),
+        ("jitter", ("steady",), "jitter"),
         ("swap", ("track-persons",), "swap places"),
         ("axes", ("upright",), "z points up"),
         ("units", ("metres",), "millimetres"),

@@ -150,10 +150,10 @@ def _usual_step(frames: Frames, seen: Mask) -> npt.NDArray[np.float32]:
     some = np.isfinite(known).any(axis=0)
     if some.any():
         usual[0][some] = np.nanquantile(known[:, some], 0.75, axis=0)
-    return np.maximum(usual, 0.01 * _body_size(frames, seen))
+    return np.maximum(usual, 0.01 * body_size(frames, seen))
 
 
-def _body_size(frames: Frames, seen: Mask) -> float:
+def body_size(frames: Frames, seen: Mask) -> float:
     """Median extent of a body: the longest side of the box around its seen joints."""
     low = np.where(seen[..., None], frames, np.inf).min(axis=2)
     high = np.where(seen[..., None], frames, -np.inf).max(axis=2)

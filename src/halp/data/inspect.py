@@ -102,8 +102,8 @@ def _damaged(store: Store, sample: list[Frames]) -> Pairs:
         )
         yield problem, "halp prepare … --normalise … remove-outliers interpolate-gaps"
     shaky = sum(_roughness(clip) > _JITTER for clip in sample if len(clip) >= 10)
-    if shaky and 2 * shaky >= len(sample) and not _done(store) & {"smooth", "lowpass"}:
-        yield f"jitter from frame to frame in {shaky} {looked}", "halp prepare … --normalise … smooth=7"
+    if shaky and 2 * shaky >= len(sample) and not _done(store) & {"smooth", "lowpass", "steady"}:
+        yield f"jitter from frame to frame in {shaky} {looked}", "halp prepare … --normalise … steady"
     if exchanged := sum(exchanged_persons(clip) > 0 for clip in sample):
         problem = f"persons swap places in {exchanged} {looked}"
         yield problem, "halp prepare … --normalise track-persons … (first of the steps)"

@@ -13,6 +13,7 @@ from halp.core.errors import InputError, check_choice
 from halp.data import cleaning
 from halp.data.cleaning import interpolate_gaps, mean_line, seen_joints, trunk
 from halp.data.clip import Clip, Frames, frame_numbers, present, runs
+from halp.data.jitter import steady
 from halp.data.persons import motion_energy, present_first
 from halp.data.rotation import rotation_between, turned
 from halp.skeleton import Topology
@@ -35,6 +36,7 @@ NUMBERED: dict[str, tuple[Callable[..., Frames], float, str]] = {
         "it says how many times its usual step a joint has to jump",
     ),
     "smooth": (cleaning.smooth, 7.0, "it is an odd number of frames, at least 5"),
+    "steady": (steady, 0.02, "it is the jitter to leave alone, as a share of the body's extent"),
     "lowpass": (cleaning.lowpass, 6.0, "it is a frequency in hertz"),
     "pick": (lambda frames, count: pick_frames(frames, count), 50.0, "it is the number of frames to keep"),
 }
