@@ -200,6 +200,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--ntu", type=Path, help="folder of NTU-60 files")
     parser.add_argument("--out", type=Path, default=Path("runs/own-training"))
     parser.add_argument("--seeds", type=int, default=10, help="at most so many of each set")
+    parser.add_argument("--most", type=int, default=10**6, help="no trainings on more clips than this")
     parser.add_argument("--sets", nargs="+", help="these sets alone")
     parser.add_argument("--methods", nargs="+", choices=(FROZEN, *TERMS, SCRATCH), help="these alone")
     parser.add_argument("--kept", action="store_true", help="train nothing; write what was measured")
@@ -226,6 +227,8 @@ def main(arguments: Sequence[str]) -> int:
                 if method not in methods:
                     continue
                 task, store = tasks[name], stores[tasks[name].store]
+                if method != FROZEN and (clips or len(task.parts[0][0])) > options.most:
+                    continue
                 with threadpool_limits(1):
                     cell = measured(task, store, clips, method, seed, options.out, options.kept)
                 if cell is None:
