@@ -219,41 +219,40 @@ def try_copies(tasks: dict[str, Any], out: Path, console: Console) -> int:
     return 0
 
 
-def made_steady(encoder: Any, frames: Sequence[Array], task: Any, flat: bool) -> dict[str, Any]:
+def made_steady(encoder: Any, frames: Sequence[Array], task: Any) -> dict[str, Any]:
     """Accuracy of noisy test clips, as recorded and after the step `steady`; and the share of clean clips
     that it changes.
     """
-    how: dict[str, Any] = {"topology": "kinect-v1-2d" if flat else "kinect-v1", "progress": False}
     train, test = task.parts[0]
     found: dict[str, Any] = {}
     for name, step in (("as recorded", lambda clip: clip), ("steady", steady)):
 
         def vectors(rows: Array, level: str) -> Array:
-            clips = damaged([frames[row] for row in rows], DAMAGES[level], flat)
-            return np.asarray(embed(encoder, [step(clip) for clip in clips], **how))  # noqa: B023
+            clips = damaged([frames[row] for row in rows], DAMAGES[level], False)
+            made = [step(clip) for clip in clips]  # noqa: B023
+            return np.asarray(embed(encoder, made, topology="kinect-v1", progress=False))
 
         gallery = vectors(train, "clean")
         for level in NOISE:
             found.setdefault(level, {})[name] = accuracy(
                 encoder, gallery, vectors(test, level), task.labels[train], task.labels[test]
             )
-    clean = damaged([frames[row] for row in test], DAMAGES["clean"], flat)
+    clean = damaged([frames[row] for row in test], DAMAGES["clean"], False)
     found["changed"] = round(100 * float(np.mean([steady(clip) is not clip for clip in clean])), 4)
     return found
 
 
 def try_steady(stores: dict[str, Any], out: Path, console: Console) -> int:
-    """The step, for both encoders and raw coordinates, on folds and test parts."""
+    """The step, for `halp-base` and raw coordinates, on folds and test parts."""
     found: dict[str, Any] = {}
     for part in ("folds", "test"):
         for task in open_tasks(stores, part == "folds"):
-            for flat in (False, True):
-                for method, encoder in readers(flat).items():
-                    if "without" not in method:
-                        make = partial(made_steady, encoder, recorded(task.name), task, flat)
-                        row = kept(out / f"steady-{part}-{task.name}-{method}.json", make)
-                        found.setdefault(part, {}).setdefault(method, {})[task.name] = row
-                        console.print(part, task.name, method, row)
+            for method, encoder in readers(False).items():
+                if "without" not in method:
+                    make = partial(made_steady, encoder, recorded(task.name), task)
+                    row = kept(out / f"steady-{part}-{task.name}-{method}.json", make)
+                    found.setdefault(part, {}).setdefault(method, {})[task.name] = row
+                    console.print(part, task.name, method, row)
         for row in found[part].values():
             sets = list(row.values())
             row["mean"] = {

@@ -152,14 +152,13 @@ def test_page_on_robustness_quotes_what_smoothing_costs() -> None:
     )
 
 
-def test_page_on_trials_quotes_that_of_directions() -> None:
-    found = results("noise_directions")["accuracy"]
-    quoted = {
-        row[0].replace("`", ""): row[1:]
-        for row in rows("experiments/trials.md", "Directions that noise moves")
-    }
-    for name, levels in found.items():
-        assert quoted[name] == [shown(row["mean"]) for row in levels.values()], name
+def test_page_on_robustness_quotes_the_step_against_jitter() -> None:
+    found = results("survives_steady")["accuracy"]["test"]
+    quoted = {row[0].replace("`", ""): row[1:] for row in rows("docs/appendix/robustness.md", "Jitter")}
+    for name, row in found.items():
+        for way in ("as recorded", "steady"):
+            cells = [shown(level[way]) for level in row["mean"].values()]
+            assert quoted[f"{name.partition(',')[0]}, {way}"] == cells, (name, way)
 
 
 def test_page_on_transfer_quotes_what_training_adds() -> None:
