@@ -13,7 +13,8 @@ at 0° `halp-base` in 3D, all numbers. 95 % intervals of paired differences, and
 90°, are hierarchical over seeds, label draws and test people. `--validate` keeps test
 clips out: folds over subjects or cameras of the training parts, with both vectors. Cells that are finished
 are found again in the folder of
-`--out`; empty it for another encoder of the same name. Writes `results/view.json` and `.md`.
+`--out`; empty it for another encoder of the same name. Writes `results/view.json` and `.md`; with `--few`, which leaves
+out what takes longest, `view_few`.
 """
 
 from __future__ import annotations
@@ -259,7 +260,7 @@ def raw_embedding(clips: Sequence[Array]) -> Vectors:
     return {"all": embed(RawCoordinates(FLAT, persons=1), clips, progress=False)}
 
 
-def baselines(corpus: Store | None) -> dict[str, Embedding]:
+def baselines(corpus: Store | None, partly: bool = True) -> dict[str, Embedding]:
     """What an encoder is compared with; what has to be fitted needs the corpus, and is fitted when it is
     first asked.
     """
@@ -275,7 +276,7 @@ def baselines(corpus: Store | None) -> dict[str, Embedding]:
                 encoder.projection = fit_cameras(encoder.encoder, corpus)
             return encoder
 
-        for fitted, name in ((False, PLAIN), (True, PARTLY)):
+        for fitted, name in ((False, PLAIN), *([(True, PARTLY)] if partly else [])):
             for seed in range(SEEDS):
                 found[f"{name}, seed {seed}"] = lambda clips, which=(seed, fitted): embedding_of(
                     twin(*which)
@@ -421,6 +422,9 @@ def main(arguments: Sequence[str]) -> int:
         help="store of `tools.encoders.corpus --unturned`, for baselines that are fitted",
     )
     parser.add_argument(
+        "--few", action="store_true", help="without the slow row, the lifting untrained alone"
+    )
+    parser.add_argument(
         "--validate", action="store_true", help="folds of the training parts only, printed as JSON"
     )
     parser.add_argument("--out", type=Path, default=Path("runs/view"), help="where stores go")
@@ -435,7 +439,7 @@ def main(arguments: Sequence[str]) -> int:
         console.print(f"{error}; data is looked for in HALP_SHARED/data")
         return 2
     ours = Path(options.encoder).name
-    compared = baselines(corpus) | ({} if encoder is None else {ours: embedding_of(encoder)})
+    compared = baselines(corpus, not options.few) | ({} if encoder is None else {ours: embedding_of(encoder)})
     part = "folds" if options.validate else "test"
 
     def kept(method: str, task: Task) -> Path:
@@ -470,11 +474,11 @@ def main(arguments: Sequence[str]) -> int:
     people = {task.name: task.people[task.parts[0][1]] for task in tasks}
     flat = {method: found for method, found in cells.items() if method != "halp-base in 3D"}
     gaps, lost = differences(flat, ours, people)
-    command = "python -m experiments.view --corpus STORE"
+    command = f"python -m experiments.view --corpus STORE{' --few' * options.few}"
     text = markdown(table, gaps, lost, ours, command)
     print(text)
     save_results(
-        "view",
+        "view_few" if options.few else "view",
         {
             "command": command,
             "versions": versions(),
