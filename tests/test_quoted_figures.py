@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from experiments.hierarchical import hierarchical_interval
 
 ROOT = Path(__file__).parents[1]
 KINECT = ("nw-ucla", "utd-mhad", "msr-action3d", "utkinect")
@@ -152,15 +155,6 @@ def test_page_on_robustness_quotes_what_smoothing_costs() -> None:
     )
 
 
-def test_page_on_robustness_quotes_the_step_against_jitter() -> None:
-    found = results("survives_steady")["accuracy"]["test"]
-    quoted = {row[0].replace("`", ""): row[1:] for row in rows("docs/appendix/robustness.md", "Jitter")}
-    for name, row in found.items():
-        for way in ("as recorded", "steady"):
-            cells = [shown(level[way]) for level in row["mean"].values()]
-            assert quoted[f"{name.partition(',')[0]}, {way}"] == cells, (name, way)
-
-
 def test_page_on_transfer_quotes_what_training_adds() -> None:
     text = " ".join((ROOT / "docs/appendix/transfer.md").read_text(encoding="utf-8").split())
     gaps = results("few_labels")["differences"][WORDS["halp-base − untrained twin"]]["1"]
@@ -261,6 +255,24 @@ def corrected(name: str, key: str) -> str:
         if (row["difference"], row["split"], row["probe"]) == (name, "both", key):
             return difference(row["corrected interval"])
     raise AssertionError(f"{name}, {key} is not in the file")
+
+
+def test_results_quote_halp_on_motion_capture_with_seeds_and_sets_drawn_again() -> None:
+    text = " ".join((ROOT / "docs/results.md").read_text(encoding="utf-8").split())
+    means = []
+    for name, cell in results("halp_gain")["cells"].items():
+        if name == "cmd":
+            continue
+        ours, base = (cell["methods"][method]["accuracies"]["joint"] for method in ("HaLP", "MoCo"))
+        for key, words in (("knn", "kNN"), ("ridge", "ridge")):
+            gaps = np.array(
+                [np.subtract(ours[place][key], base[place][key]) for place in base]
+            )  # (sets, seeds)
+            found = hierarchical_interval(gaps.T[:, None])
+            means.append(found.mean)
+            if name == "base":
+                assert f"{found} by {words}" in text
+    assert f"the means are {min(means):+.1f} to {max(means):+.1f}".replace("-", "−") in text
 
 
 def test_page_on_own_training_quotes_its_file() -> None:
