@@ -12,9 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Any, overload
+from typing import Any
 
 from halp.core.errors import InputError, check_choice
+from halp.core.listed import Listed
 
 COLUMNS = ("recording", "start", "stop", "label", "subject", "source", "score")
 SOURCES = ("human", "model")
@@ -81,7 +82,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Events(Sequence[Event]):
+class Events(Listed[Event]):
     """Events in order of recording, subject and time.
 
     Attributes
@@ -99,6 +100,8 @@ class Events(Sequence[Event]):
     >>> [event.label for event in events], events.labels
     (['walk', 'sit'], ['sit', 'walk'])
     """
+
+    listed = "events"
 
     events: Sequence[Event]
     lengths: Mapping[str, float] = field(default_factory=dict)
@@ -138,18 +141,8 @@ class Events(Sequence[Event]):
         if event.score is not None and not math.isfinite(event.score):
             raise InputError(f"{name}: its score is not finite; leave the cell empty if it is unknown")
 
-    def __len__(self) -> int:
-        return len(self.events)
-
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
-
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Event]: ...
-    def __getitem__(self, place: int | slice) -> Event | Sequence[Event]:
-        return self.events[place]
 
     @property
     def recordings(self) -> list[str]:

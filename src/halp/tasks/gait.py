@@ -13,11 +13,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from typing_extensions import Unpack
 
+from halp.core.listed import Listed
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Event, Events
 from halp.features.source import AnySource
@@ -162,21 +163,11 @@ class Gait:
 
 
 @dataclass(frozen=True)
-class Gaits(Sequence[Gait]):
+class Gaits(Listed[Gait]):
     """Gait of every person of every recording of a source."""
 
     people: Sequence[Gait]
     origin: str
-
-    def __len__(self) -> int:
-        return len(self.people)
-
-    @overload
-    def __getitem__(self, place: int) -> Gait: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Gait]: ...
-    def __getitem__(self, place: int | slice) -> Gait | Sequence[Gait]:
-        return self.people[place]
 
     def events(self) -> Events:
         """All strides, with measures in further columns."""

@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.core.listed import Listed
 from halp.data.clip import runs
 from halp.data.readers.video import video_reader
 from halp.data.reading import Reading, ReadingKeywords, combine
@@ -41,7 +42,7 @@ def people_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class People(Sequence[Person]):
+class People(Listed[Person]):
     """The chosen people of a video (default: everybody), longest seen first, the landmarks of all its frames,
     and how many people are seen.
     """
@@ -50,16 +51,6 @@ class People(Sequence[Person]):
     people: Sequence[Person]
     landmarks: FilmLandmarks
     seen: int
-
-    def __len__(self) -> int:
-        return len(self.people)
-
-    @overload
-    def __getitem__(self, place: int) -> Person: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Person]: ...
-    def __getitem__(self, place: int | slice) -> Person | Sequence[Person]:
-        return self.people[place]
 
     def recording(self, person: Person) -> str:
         """The name under which other verbs report a person."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError, check_choice
+from halp.core.listed import Listed
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Event, Events
 from halp.features.source import AnySource
@@ -126,21 +127,11 @@ class Repetitions:
 
 
 @dataclass(frozen=True)
-class RepetitionCounts(Sequence[Repetitions]):
+class RepetitionCounts(Listed[Repetitions]):
     """Repetitions of every person of every recording of a source."""
 
     people: Sequence[Repetitions]
     origin: str
-
-    def __len__(self) -> int:
-        return len(self.people)
-
-    @overload
-    def __getitem__(self, place: int) -> Repetitions: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Repetitions]: ...
-    def __getitem__(self, place: int | slice) -> Repetitions | Sequence[Repetitions]:
-        return self.people[place]
 
     def events(self) -> Events:
         """All repetitions, with their measures as columns."""

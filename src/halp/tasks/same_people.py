@@ -6,12 +6,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.core.listed import Listed
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Events
 from halp.skeleton import get_topology
@@ -49,21 +50,11 @@ class SamePerson:
 
 
 @dataclass(frozen=True)
-class SamePeople(Sequence[SamePerson]):
+class SamePeople(Listed[SamePerson]):
     """Everybody in the videos of a folder, by the name in the folder."""
 
     people: Sequence[SamePerson]
     origin: str
-
-    def __len__(self) -> int:
-        return len(self.people)
-
-    @overload
-    def __getitem__(self, place: int) -> SamePerson: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[SamePerson]: ...
-    def __getitem__(self, place: int | slice) -> SamePerson | Sequence[SamePerson]:
-        return self.people[place]
 
     def events(self) -> Events:
         """When everybody is seen, with the name in the folder as subject."""

@@ -9,19 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.core.listed import Listed
 from halp.core.remote import fetched
 from halp.core.urls import remote_url
 from halp.data.clip import Clip, Frames
 from halp.data.ingest.pipeline import is_store
 from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.spans import Event, Events, person_of
+from halp.data.spans import Event, Events, film_of, person_of
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed, embed_table
@@ -39,7 +40,7 @@ from halp.tasks.intervals import names_of
 
 
 @dataclass(frozen=True)
-class SearchResults(Sequence[Event]):
+class SearchResults(Listed[Event]):
     """Hits of a search, nearest first; the score of a hit is its cosine similarity to the query.
 
     Times are in seconds, in frames where the frame rate is not known.
@@ -58,6 +59,8 @@ class SearchResults(Sequence[Event]):
         Recall of the index, if one was used.
     """
 
+    listed = "hits"
+
     hits: Sequence[Event]
     rows: npt.NDArray[np.int64] = field(repr=False)
     table: FeatureTable = field(repr=False)
@@ -71,16 +74,6 @@ class SearchResults(Sequence[Event]):
     def query(self) -> list[Clip]:
         """Clips of the query; of a recording of the source the first one."""
         return self.read_query()
-
-    def __len__(self) -> int:
-        return len(self.hits)
-
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Event]: ...
-    def __getitem__(self, place: int | slice) -> Event | Sequence[Event]:
-        return self.hits[place]
 
     def events(self) -> Events:
         """The hits in order of recording and time."""
@@ -211,15 +204,10 @@ def _rows_of_query_file(
     if not isinstance(query, (str, os.PathLike)):
         return np.zeros(0, dtype=np.int64)
     path = Path(query).resolve().with_suffix("").as_posix()
-    same = [place for place, name in enumerate(source.recordings) if path.endswith(f"/{_of_film(name)}")]
+    same = [place for place, name in enumerate(source.recordings) if path.endswith(f"/{film_of(name)}")]
     rows = np.flatnonzero(np.isin(table.recording, same))
     alike = len(rows) and (unit(table.vectors[rows]) @ unit(vectors).T).max() > 0.9999
     return rows if alike and len(rows) < len(table) else np.zeros(0, dtype=np.int64)
-
-
-def _of_film(recording: str) -> str:
-    """The recording without the number of one of several people."""
-    return recording if person_of(recording) is None else recording.rpartition("#")[0]
 
 
 def _open_query(encoder: PretrainedEncoder, query: Any, reading: Reading) -> Source:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from halp.core.listed import Listed
 from halp.data.spans import ABSENT, NOBODY, UNSEEN, Event, Events, person_of
 
 Floats = npt.NDArray[np.float64]
@@ -78,20 +79,12 @@ def prediction_json(event: Event) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Predictions(Sequence[Event]):
+class Predictions(Listed[Event]):
     """Predictions for clips, windows or segments, in the order of their source."""
 
+    listed = "predictions"
+
     predictions: Sequence[Event]
-
-    def __len__(self) -> int:
-        return len(self.predictions)
-
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Event]: ...
-    def __getitem__(self, place: int | slice) -> Event | Sequence[Event]:
-        return self.predictions[place]
 
     def events(self) -> Events:
         """The predictions as events; the label is empty if rejected, `nobody` if nobody is seen."""
