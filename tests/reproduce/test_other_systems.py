@@ -135,7 +135,7 @@ def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
 def test_a_recipe_can_have_a_store_of_its_own() -> None:
     sources = [DataSet("ntu60"), DataSet("ntu60:aimclr")]
     plan = make_schedule(list_tables()["linear-others"], SCALES["paper"], [sources[0]])
-    assert {job.source.key for job in plan.jobs.values()} == {"ntu60"}
+    assert {job.dataset.key for job in plan.jobs.values()} == {"ntu60"}
     with pytest.raises(InputError, match="not known"):  # its size is that of a store which must be there
         _ = [
             job.steps

@@ -209,8 +209,8 @@ def test_the_baseline_that_forks_equals_one_trained_in_one_go(tmp_path: Path) ->
     prepared = prepare_sweep("knn", out=tmp_path, scale="tiny", progress=False)
     prepared.runner.train(prepared.schedule.jobs.values())
     job = prepared.schedule.jobs["tiny/synthetic-xsub/moco-seed0"]
-    assert job.source.store is not None
-    whole = pretrain(job.recipe, job.source.store, tmp_path / "whole", progress=False)
+    assert job.dataset.store is not None
+    whole = pretrain(job.recipe, job.dataset.store, tmp_path / "whole", progress=False)
     assert module_fingerprint(whole.encoder()) == module_fingerprint(
         open_run(prepared.runner.path(job.name)).encoder()
     )
@@ -249,11 +249,11 @@ def test_cost_is_relative_to_the_baseline_on_the_same_store(tmp_path: Path) -> N
     seconds = {"a/moco": 1.0, "a/halp": 1.5, "b/moco": 2.0, "b/halp": 2.2}
     for job in prepared.schedule.jobs.values():
         folder = RunFolder(prepared.runner.path(job.name))
-        key = f"{job.source.key}/{'halp' if 'halp' in job.recipe.terms else 'moco'}"
+        key = f"{job.dataset.key}/{'halp' if 'halp' in job.recipe.terms else 'moco'}"
         write_json(folder.cost_file, {"cpu 1 32-true": {"time": seconds[key], "memory": 1.0}})
     column = next(i for i, one in enumerate(prepared.schedule.table.columns) if one.metric == "time")
     found = {
-        (cell.source.key, cell.row.name): prepared.runner._relative_cost(prepared.schedule, cell, "time")
+        (cell.dataset.key, cell.row.name): prepared.runner._relative_cost(prepared.schedule, cell, "time")
         for cell in prepared.schedule.cells
         if cell.column == column and cell.run is not None
     }

@@ -93,7 +93,7 @@ def test_a_table_has_a_scale_of_its_own_and_recordings_are_prepared_once(tmp_pat
         assert prepared.schedule.scale.name == "ntu10"
         assert len(prepared.schedule.store()) == 2
         shipped = next(cell for cell in prepared.schedule.cells if cell.row.method == "shipped")
-        assert shipped.source.store.normalisation == load_encoder("halp-base").normalisation
+        assert shipped.dataset.store.normalisation == load_encoder("halp-base").normalisation
     assert {split for *_, split in prepared.schedule.columns} == {"xsub"}
 
 

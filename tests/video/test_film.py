@@ -99,7 +99,7 @@ def test_pictures_are_turned_as_the_film_says_and_keep_uneven_times(tmp_path: Pa
     picture[:24, :32] = 255  # top left
     a, b, c, d = (65_536 * part for part in TURNS[turn])
     with FilmWriter(tmp_path / "film.mp4", 64, 48, 10) as writer:
-        writer.stream.set_display_matrix([a, b, 0, c, d, 0, 0, 0, 1 << 30])
+        writer.video.set_display_matrix([a, b, 0, c, d, 0, 0, 0, 1 << 30])
         for moment in UNEVEN:
             writer.write(picture, moment)
     facts, pictures = film_facts(tmp_path / "film.mp4"), list(film_pictures(tmp_path / "film.mp4"))

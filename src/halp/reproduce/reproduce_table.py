@@ -47,7 +47,7 @@ class PreparedSweep:
         guesses: dict[Any, float] = {}
         seconds = 0.0
         for job in left:
-            store = job.source.store
+            store = job.dataset.store
             # NTU's if there is no data
             layout = (KINECT_V2, 2) if store is None else (store.topology, store.persons)
             kind = (
@@ -113,14 +113,14 @@ def prepare_sweep(
     of_protocols = [text for text in settings if text.partition(".")[0].strip() in list_protocols()]
     of_recipes = [text for text in settings if text not in of_protocols]
     shipped = [row.recipe for row in chosen.rows if row.method == "shipped"]
-    sources = _sources(data, size, out, dry, shipped)
+    datasets = _datasets(data, size, out, dry, shipped)
     goal = None if target is None else _named(target, out)[0]
     if any(column.target for column in chosen.columns) and goal is None and not data and size.clips:
         goal = DataSet("other", _synthetic(out / "stores" / f"{size.name}-other", size.clips, seed=1))
     schedule = make_schedule(
         chosen,
         size,
-        sources,
+        datasets,
         target=goal,
         splits=splits,
         seeds=tuple(range(seeds)),
@@ -228,7 +228,9 @@ def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]
     prepared = prepare_sweep(table, out=out, progress=progress, **choices)
     schedule, runner = prepared.schedule, prepared.runner
     runner.train(schedule.jobs.values())
-    data = {source.key: source.store.hash for _, _, source, _ in schedule.columns if source.store is not None}
+    data = {
+        dataset.key: dataset.store.hash for _, _, dataset, _ in schedule.columns if dataset.store is not None
+    }
     columns: list[str] = []
     points: list[list[object]] = []
     runs = {cell.seed: open_run(runner.path(cell.run)) for cell in schedule.cells if cell.run is not None}
@@ -261,11 +263,11 @@ def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]
     return summary
 
 
-def _sources(
+def _datasets(
     data: Sequence[str], scale: Scale, out: Path, dry: bool, shipped: Sequence[str] = ()
 ) -> list[DataSet]:
     if data:
-        return [source for text in data for source in _named(text, out, shipped)]
+        return [dataset for text in data for dataset in _named(text, out, shipped)]
     if scale.clips:
         return [DataSet("synthetic", _synthetic(out / "stores" / scale.name, scale.clips))]
     if dry:  # a schedule at the paper's scale needs no data

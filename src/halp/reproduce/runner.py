@@ -89,7 +89,7 @@ class SweepRunner:
     def _training(self, job: Job, alone: bool) -> Training:
         return Training(
             job.recipe,
-            str(loaded(job.source).path.absolute()),
+            str(loaded(job.dataset).path.absolute()),
             str(self.path(job.name).absolute()),
             None if job.parent is None else str(self.path(job.parent).absolute()),
             job.last,
@@ -103,7 +103,7 @@ class SweepRunner:
         for cell in schedule.cells:
             value = self._value(schedule, cell, schedule.table.columns[cell.column])
             if value is not None:
-                data = cell.source.key.partition(":")[0]  # whichever store of it the row is evaluated on
+                data = cell.dataset.key.partition(":")[0]  # whichever store of it the row is evaluated on
                 values.setdefault((cell.row.name, cell.column, f"{data}-{cell.split}"), []).append(value)
         return values
 
@@ -122,12 +122,12 @@ class SweepRunner:
         """Time or memory over that of the baseline of the same seed on the same data."""
         if cell.run is None:
             return None
-        where = (cell.seed, cell.source.key, cell.split)
+        where = (cell.seed, cell.dataset.key, cell.split)
         baseline = next(
             (
                 other.run
                 for other in schedule.cells
-                if other.row.baseline and (other.seed, other.source.key, other.split) == where
+                if other.row.baseline and (other.seed, other.dataset.key, other.split) == where
             ),
             None,
         )
@@ -140,13 +140,13 @@ class SweepRunner:
         """Seconds of an epoch and peak memory in bytes of a job."""
         parent = None if job.parent is None else self.path(job.parent)
         home = RunFolder(self.path(job.name))
-        return measure_training(job.recipe, loaded(job.source).path, home, parent, job.first, **self.devices)
+        return measure_training(job.recipe, loaded(job.dataset).path, home, parent, job.first, **self.devices)
 
     def result(
         self, scale: Scale, cell: Cell, column: TableColumn, protocols: Mapping[str, Mapping[str, Any]]
     ) -> Result | None:
         """The evaluation of a cell, from its file or made now; None if it means nothing for such a row."""
-        store = loaded(cell.target or cell.source)
+        store = loaded(cell.target or cell.dataset)
         split = (
             cell.split
             if cell.target is None
@@ -180,14 +180,14 @@ class SweepRunner:
         if cell.run is not None:
             return open_run(self.path(cell.run))
         digest = hashlib.sha256(cell.recipe.to_toml().encode()).hexdigest()[:8]
-        folder = self.path(cell_folder(scale, cell.source, cell.split)) / f"untrained-{digest}"
-        return Run(folder, cell.recipe, {"data": data_facts(loaded(cell.source))})
+        folder = self.path(cell_folder(scale, cell.dataset, cell.split)) / f"untrained-{digest}"
+        return Run(folder, cell.recipe, {"data": data_facts(loaded(cell.dataset))})
 
     def _encoder(self, scale: Scale, cell: Cell, column: TableColumn, store: Store) -> tuple[Any, RunFolder]:
         """The encoder of a cell and the folder that its results are saved in."""
         run, trained = self.run_of(scale, cell), cell.row.trained
         if run is None:
-            folder = self.path(cell_folder(scale, cell.source, cell.split))
+            folder = self.path(cell_folder(scale, cell.dataset, cell.split))
             if cell.row.method == "shipped":
                 return load_encoder(cell.row.recipe), RunFolder(folder / cell.row.recipe)
             return RawCoordinates(store.topology, persons=store.persons), RunFolder(folder / "raw")

@@ -1,4 +1,4 @@
-"""The schedule of a sweep: the runs of a table, what each forks from, and the source of each cell.
+"""The schedule of a sweep: the runs of a table, what each forks from, and the data set of each cell.
 
 HaLP runs fork from a MoCo warm-up of the same seed, which continues as the baseline; a longer warm-up forks
 from a shorter one. Runs are named by what differs from the scale's recipe, so tables share them.
@@ -40,11 +40,11 @@ class DataSet:
         return PUBLISHED_SIZES[self.key, split]
 
 
-def loaded(source: DataSet) -> Store:
+def loaded(dataset: DataSet) -> Store:
     """The store of a data set, which must be there."""
-    if source.store is None:
+    if dataset.store is None:
         raise RuntimeError("a schedule without data cannot be carried out")
-    return source.store
+    return dataset.store
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Job:
 
     name: str
     recipe: Recipe
-    source: DataSet
+    dataset: DataSet
     first: int  # epoch it starts at
     last: int
     parent: str | None = None
 
     @property
     def steps_per_epoch(self) -> int:
-        return steps_in_epoch(self.source.size(self.recipe.split), self.recipe.batch_size)
+        return steps_in_epoch(self.dataset.size(self.recipe.split), self.recipe.batch_size)
 
     @property
     def steps(self) -> int:
@@ -75,7 +75,7 @@ class Cell:
     column: int
     seed: int
     run: str | None  # None for raw coordinates, shipped and untrained encoders
-    source: DataSet
+    dataset: DataSet
     split: str
     target: DataSet | None = None
     recipe: Recipe | None = None  # None for raw coordinates
@@ -104,7 +104,7 @@ class Schedule:
 def make_schedule(
     table: PaperTable,
     scale: Scale,
-    sources: Sequence[DataSet],
+    datasets: Sequence[DataSet],
     *,
     target: DataSet | None = None,
     splits: Sequence[str] = (),
@@ -115,50 +115,52 @@ def make_schedule(
 ) -> Schedule:
     """Columns, runs and cells of a table on these data sets; `settings` of recipes, `protocols` beside.
 
-    A source of key `DATA:RECIPE` takes the place of `DATA` for rows of that recipe. Other systems are run on
+    A data set of key `DATA:RECIPE` takes the place of `DATA` for rows of that recipe. Other systems are run on
     the paper's data sets where the paper has a figure of them, everywhere with `all_cells`.
     """
-    columns = tuple(choose_columns(table, [source for source in sources if ":" not in source.key], splits))
-    targets = {source.key: source for source in sources}
+    columns = tuple(
+        choose_columns(table, [dataset for dataset in datasets if ":" not in dataset.key], splits)
+    )
+    targets = {dataset.key: dataset for dataset in datasets}
     rows = table.all_rows()
     jobs: dict[str, Job] = {}
     cells = []
-    for index, column, source, split in columns:
+    for index, column, dataset, split in columns:
         goal = _target(column, target, targets)
         for seed in seeds:
             for row in rows:
                 if not row.has_recipe and (column.metric != "accuracy" or column.target):
                     continue
-                if not scale.runs(source.key, row):
+                if not scale.runs(dataset.key, row):
                     continue
-                if not (all_cells or _has_figure(table, row, index, source)):
+                if not (all_cells or _has_figure(table, row, index, dataset)):
                     continue
-                store = targets.get(f"{source.key}:{row.recipe}", source)
+                store = targets.get(f"{dataset.key}:{row.recipe}", dataset)
                 run = recipe = None
                 if row.has_recipe:
-                    recipe = scale.recipe(source.key, split, seed, row, settings)
+                    recipe = scale.recipe(dataset.key, split, seed, row, settings)
                 if recipe is not None and row.trained:
-                    run = _add_jobs(jobs, scale, store, source.key, recipe, row, settings)
+                    run = _add_jobs(jobs, scale, store, dataset.key, recipe, row, settings)
                 cells.append(Cell(row, index, seed, run, store, split, goal, recipe))
     ordered = _in_order(jobs.values())
     return Schedule(table, scale, columns, ordered, tuple(cells), tuple(seeds), rows, protocols or {})
 
 
 def choose_columns(
-    table: PaperTable, sources: Sequence[DataSet], splits: Sequence[str]
+    table: PaperTable, datasets: Sequence[DataSet], splits: Sequence[str]
 ) -> Iterable[tuple[int, TableColumn, DataSet, str]]:
     """The paper's columns for its data sets; else one column per store, split and protocol setting."""
     published = {column.data for column in table.columns}
-    if any(source.key in published for source in sources):
-        known = {source.key: source for source in sources}
+    if any(dataset.key in published for dataset in datasets):
+        known = {dataset.key: dataset for dataset in datasets}
         for index, column in enumerate(table.columns):
             if column.data in known and (not splits or column.split in splits):
                 yield index, column, known[column.data], column.split
         return
-    for source in sources:
-        known_splits = list(source.store.splits) if source.store is not None else []
+    for dataset in datasets:
+        known_splits = list(dataset.store.splits) if dataset.store is not None else []
         if not known_splits:
-            raise InputError(f"'{source.key}' has no split to evaluate on; add one to its store")
+            raise InputError(f"'{dataset.key}' has no split to evaluate on; add one to its store")
         shared = [column.split for column in table.columns if column.split in known_splits]
         seen = set()
         for split in splits or [("xsub" if "xsub" in shared else shared[0]) if shared else known_splits[0]]:
@@ -169,7 +171,7 @@ def choose_columns(
                 same = (split, column.protocol, column.metric, repr(sorted(column.settings.items())))
                 if same not in seen:
                     seen.add(same)
-                    yield index, column, source, split
+                    yield index, column, dataset, split
 
 
 def _target(column: TableColumn, target: DataSet | None, known: Mapping[str, DataSet]) -> DataSet | None:
@@ -181,9 +183,9 @@ def _target(column: TableColumn, target: DataSet | None, known: Mapping[str, Dat
     return target_path
 
 
-def _has_figure(table: PaperTable, row: TableRow, column: int, source: DataSet) -> bool:
+def _has_figure(table: PaperTable, row: TableRow, column: int, dataset: DataSet) -> bool:
     """Whether a cell of another system has a published figure; on other data it needs none."""
-    if row.method != "recipe" or table.columns[column].data != source.key:
+    if row.method != "recipe" or table.columns[column].data != dataset.key:
         return True
     known = next(
         other for other in table.rows if (other.recipe, other.settings) == (row.recipe, row.settings)
@@ -191,15 +193,15 @@ def _has_figure(table: PaperTable, row: TableRow, column: int, source: DataSet) 
     return table.paper_value(known, column) is not None
 
 
-def cell_folder(scale: Scale, source: DataSet, split: str) -> str:
+def cell_folder(scale: Scale, dataset: DataSet, split: str) -> str:
     """Where the runs of a data set and split lie in a sweep."""
-    return f"{scale.name}/{source.key.replace(':', '-')}-{split}"
+    return f"{scale.name}/{dataset.key.replace(':', '-')}-{split}"
 
 
 def _add_jobs(
     jobs: dict[str, Job],
     scale: Scale,
-    source: DataSet,
+    dataset: DataSet,
     data: str,
     recipe: Recipe,
     row: TableRow,
@@ -207,11 +209,11 @@ def _add_jobs(
 ) -> str:
     """Add what a row needs on a data set and return the name of its run."""
     split, seed = recipe.split, recipe.seed
-    folder = cell_folder(scale, source, split)
+    folder = cell_folder(scale, dataset, split)
     if row.method == "recipe":
         parts = [row.recipe, *(f"{key}={_text(value)}" for key, value in row.settings_on(data).items())]
         name = f"{folder}/{'-'.join(parts)}-seed{seed}"
-        jobs.setdefault(name, Job(name, recipe, source, 0, recipe.epochs))
+        jobs.setdefault(name, Job(name, recipe, dataset, 0, recipe.epochs))
         return name
     base = scale.recipe(data, split, seed, TableRow("HaLP", recipe=row.recipe), settings)
     family = row.recipe.removesuffix("halp")
@@ -231,10 +233,10 @@ def _add_jobs(
     parent = None
     if start > 0:
         parent = f"{folder}/{family}{_name('warm', warm, base)}-epoch{start}-seed{seed}"
-        jobs.setdefault(parent, Job(parent, warm, source, 0, start))
+        jobs.setdefault(parent, Job(parent, warm, dataset, 0, start))
     kind = "halp" if "halp" in recipe.terms else "moco"
     name = f"{folder}/{family}{_name(kind, recipe, base)}-seed{seed}"
-    jobs.setdefault(name, Job(name, recipe, source, start, recipe.epochs, parent))
+    jobs.setdefault(name, Job(name, recipe, dataset, start, recipe.epochs, parent))
     return name
 
 

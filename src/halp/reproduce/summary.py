@@ -183,14 +183,14 @@ def summarise_rows(schedule: Schedule, values: Values) -> list[RowSummary]:
     for row in schedule.rows:
         baseline = row if row.baseline else baseline
         cells = []
-        for index, column, source, split in schedule.columns:
-            place = (index, f"{source.key}-{split}")
+        for index, column, dataset, split in schedule.columns:
+            place = (index, f"{dataset.key}-{split}")
             ours = list(values.get((row.name, *place), []))
             against = list(values.get((baseline.name, *place), [])) if baseline else []
             difference = None
             if ours and len(ours) == len(against) and row.method == "halp" and column.metric == "accuracy":
                 difference = paired_difference(ours, against, comparisons=compared)
-            data = f"{source.key} {split}" if column.metric == "accuracy" else column.title
+            data = f"{dataset.key} {split}" if column.metric == "accuracy" else column.title
             if "share" in column.settings:
                 data += f" {100 * column.settings['share']:g} %"
             cells.append(
@@ -205,8 +205,8 @@ def _note(schedule: Schedule, row: TableRow) -> str:
     notes = [row.note] if row.note else []
     if row.method == "recipe":
         names = {
-            source.key: schedule.scale.system_recipe(source.key, row.recipe)
-            for _, _, source, _ in schedule.columns
+            dataset.key: schedule.scale.system_recipe(dataset.key, row.recipe)
+            for _, _, dataset, _ in schedule.columns
         }
         borrowed = {
             key: name
@@ -220,7 +220,7 @@ def _note(schedule: Schedule, row: TableRow) -> str:
 
 def _settings_text(schedule: Schedule, row: TableRow) -> str:
     """The settings of a row at this scale, and those of single data sets where they are in the table."""
-    scale, shown = schedule.scale, {source.key for _, _, source, _ in schedule.columns}
+    scale, shown = schedule.scale, {dataset.key for _, _, dataset, _ in schedule.columns}
     parts = [f"recipe …-{row.recipe}"] if row.method == "recipe" else []
     parts += [f"{key} = {scale.carried(key, value)}" for key, value in row.settings.items()]
     for data in sorted(shown & set(row.data_settings)):

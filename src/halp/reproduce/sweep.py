@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
@@ -23,6 +22,7 @@ from halp.data.store import Store, open_store
 from halp.engine import Failure, run_shards
 from halp.evaluation.analysis.paired_difference import Difference, paired_difference
 from halp.evaluation.evaluate_run import evaluate_run
+from halp.reproduce.summary import spread
 from halp.reproduce.trainings import Training, one_core, stoppable, train, training_engine
 from halp.training import load_recipe, open_run
 from halp.training.devices import DeviceKeywords
@@ -95,8 +95,7 @@ class Sweep:
             row = {"setting": setting.name, "seeds": str(len(setting.seeds))}
             for column in self.columns:
                 values = setting.accuracies.get(column, [])
-                spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-                row[column] = f"{np.mean(values):.2f}{spread}" if values else "–"
+                row[column] = spread(values)
                 difference = self.difference(setting, column) if values else None
                 row[f"Δ {column}"] = "" if difference is None else str(difference)
             rows.append(row)

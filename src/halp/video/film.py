@@ -57,17 +57,17 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     allowed = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "file"}
     try:
         with av.open(str(path), options=allowed, metadata_errors="replace") as container:
-            stream = next(iter(container.streams.video), None)
-            if stream is None:
+            video = next(iter(container.streams.video), None)
+            if video is None:
                 raise InputError(f"'{path}' has no video stream; convert it to mp4, or remove it")
-            width, height = stream.codec_context.width, stream.codec_context.height
+            width, height = video.codec_context.width, video.codec_context.height
             if width * height > MOST_PIXELS:
                 size = f"frames of {width} × {height} pixels, more than {MOST_PIXELS:,}"
                 raise InputError(f"video '{path}' has {size}; scale it down first")
             # frames may be larger than declared
-            stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
-            stream.thread_type = "AUTO"
-            yield container, stream
+            video.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
+            video.thread_type = "AUTO"
+            yield container, video
     except av.error.FFmpegError as error:
         if path.is_file() and not path.stat().st_size:
             raise InputError(
@@ -81,12 +81,12 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
 
 def film_facts(path: Path) -> FilmFacts:
     """What a video declares about itself; its first frame is decoded."""
-    with _opened(path) as (container, stream):
-        _, frame = _first_frame(path, _timed_frames(container, stream))
+    with _opened(path) as (container, video):
+        _, frame = _first_frame(path, _timed_frames(container, video))
         width, height = (frame.height, frame.width) if _turns(frame) % 2 else (frame.width, frame.height)
-        fps = float(stream.average_rate or stream.guessed_rate or 0)
-        seconds = float((stream.duration or 0) * (stream.time_base or 0)) or (container.duration or 0) / 1e6
-        return FilmFacts(width, height, fps, int(stream.frames or round(fps * seconds)), seconds)
+        fps = float(video.average_rate or video.guessed_rate or 0)
+        seconds = float((video.duration or 0) * (video.time_base or 0)) or (container.duration or 0) / 1e6
+        return FilmFacts(width, height, fps, int(video.frames or round(fps * seconds)), seconds)
 
 
 def film_pictures(path: Path, start: float = 0.0) -> Iterator[tuple[float, Picture]]:
@@ -95,11 +95,11 @@ def film_pictures(path: Path, start: float = 0.0) -> Iterator[tuple[float, Pictu
     With `start` only frames from that time on; decoding begins at the key frame before it, where the
     container can seek.
     """
-    with _opened(path) as (container, stream):
-        frames = _timed_frames(container, stream)
+    with _opened(path) as (container, video):
+        frames = _timed_frames(container, video)
         origin, frame = _first_frame(path, frames)
         size, before = (frame.width, frame.height), -1.0
-        frames = chain([(origin, frame)], frames) if start <= 0 else _sought(container, stream, origin, start)
+        frames = chain([(origin, frame)], frames) if start <= 0 else _sought(container, video, origin, start)
         for moment, frame in frames:
             moment -= origin
             if moment < start or moment <= before:
@@ -130,19 +130,19 @@ def _first_frame(path: Path, frames: Iterator[tuple[float, Any]]) -> tuple[float
     return found
 
 
-def _timed_frames(container: Any, stream: Any) -> Iterator[tuple[float, Any]]:
+def _timed_frames(container: Any, video: Any) -> Iterator[tuple[float, Any]]:
     """Decoded frames with their times on the container's clock."""
-    rate = float(stream.average_rate or stream.guessed_rate or 30)
-    for number, frame in enumerate(container.decode(stream)):
+    rate = float(video.average_rate or video.guessed_rate or 30)
+    for number, frame in enumerate(container.decode(video)):
         yield float(frame.time) if frame.time is not None else number / rate, frame
 
 
-def _sought(container: Any, stream: Any, origin: float, start: float) -> Iterator[tuple[float, Any]]:
+def _sought(container: Any, video: Any, origin: float, start: float) -> Iterator[tuple[float, Any]]:
     """Frames from a key frame at or before `start` seconds after the first frame on."""
     # a container that cannot seek to the place is read from its beginning
     for moment in (origin + start, origin):
-        container.seek(round(moment / stream.time_base), stream=stream)
-        frames = _timed_frames(container, stream)
+        container.seek(round(moment / video.time_base), stream=video)
+        frames = _timed_frames(container, video)
         found = next(frames, None)
         if found is not None and (found[0] <= moment or moment == origin):
             return chain([found], frames)
@@ -178,11 +178,11 @@ class FilmWriter:
         self.size = (width // 2 * 2, height // 2 * 2)
         self.container = av.open(str(path), "w", format="mp4")
         self.base = Fraction(1, 90_000)
-        self.stream = self.container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
-        self.stream.width, self.stream.height = self.size
-        self.stream.pix_fmt, self.stream.time_base = "yuv420p", self.base
-        self.stream.options = {"preset": "veryfast"}
-        self.stream.codec_context.time_base = self.base
+        self.video = self.container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
+        self.video.width, self.video.height = self.size
+        self.video.pix_fmt, self.video.time_base = "yuv420p", self.base
+        self.video.options = {"preset": "veryfast"}
+        self.video.codec_context.time_base = self.base
         self.av = av
 
     def write(self, picture: Picture, moment: float) -> None:
@@ -191,12 +191,12 @@ class FilmWriter:
             np.ascontiguousarray(picture[:height, :width]), format="rgb24"
         )
         frame.pts, frame.time_base = round(moment / self.base), self.base
-        self.container.mux(self.stream.encode(frame))
+        self.container.mux(self.video.encode(frame))
 
     def __enter__(self) -> FilmWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
-            self.container.mux(self.stream.encode())
+            self.container.mux(self.video.encode())
         self.container.close()
