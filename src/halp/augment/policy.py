@@ -124,24 +124,26 @@ class ViewSettings(PaperSettings):
         return entries | {view: {"augmentations": plain(policy)} for view, policy in self.named.items()}
 
 
-def build_views(data: Any, prefix: str = "views.") -> ViewSettings:
+def build_views(data: Any) -> ViewSettings:
     """Checked view settings from a section of a recipe; sub-sections are policies of single views."""
-    given = dict(section(data, prefix.rstrip(".")))
+    given = dict(section(data, "views"))
     named = {}
     for view in [key for key, value in given.items() if isinstance(value, Mapping)]:
         entry = dict(given.pop(view))
         policy = entry.pop("augmentations", None)
         for key in entry:
-            raise unknown_setting(key, ["augmentations"], f"{prefix}{view}.")
-        named[view] = build_policy(policy, f"{prefix}{view}.augmentations")
+            raise unknown_setting(key, ["augmentations"], f"views.{view}.")
+        named[view] = build_policy(policy, f"views.{view}.augmentations")
     if "augmentations" in given:
-        given["augmentations"] = build_policy(given["augmentations"], f"{prefix}augmentations")
+        given["augmentations"] = build_policy(given["augmentations"], "views.augmentations")
     known = [name for name in field_types(ViewSettings) if name != "named"]
     for key in given:
         if key not in known:
-            raise unknown_setting(key, known, prefix)
+            raise unknown_setting(key, known, "views.")
     policy = given.pop("augmentations", ())
-    return dataclasses.replace(build_settings(ViewSettings, given, prefix), augmentations=policy, named=named)
+    return dataclasses.replace(
+        build_settings(ViewSettings, given, "views."), augmentations=policy, named=named
+    )
 
 
 Moment = tuple[int, ...]  # epoch, step and, in a batch that is drawn in blocks, the number of the block

@@ -215,14 +215,12 @@ def _cell(value: Any, digits: int) -> str:
     return "" if value is None else escape(str(value))
 
 
-def write_rows(
-    out: Path | None, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
-) -> None:
+def write_rows(out: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows as a CSV table if a path is given."""
     from halp.core.files import write_csv
 
     if out is not None:
-        note(f"written: {write_csv(out, list(columns or (rows[0] if rows else ())), rows)}")
+        note(f"written: {write_csv(out, list(rows[0] if rows else ()), rows)}")
 
 
 def show(

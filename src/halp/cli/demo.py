@@ -41,9 +41,7 @@ class Demo:
     seconds: float
 
 
-def run_demo(
-    folder: Path, *, clips: int = 1440, seed: int = 0, settings: tuple[str, ...] = (), overwrite: bool = True
-) -> Demo:
+def run_demo(folder: Path, *, clips: int = 1440, seed: int = 0, settings: tuple[str, ...] = ()) -> Demo:
     """Make data, train, evaluate and report into `folder`; `settings` override both recipes, as `--set`."""
     started = time.monotonic()
     torch.set_num_threads(1)  # a core per run: the two train at once
@@ -60,7 +58,7 @@ def run_demo(
     # the baseline has no such term
     common = [setting for setting in settings if not setting.startswith("halp.")]
     moco = load_recipe("demo-moco", (*common, f"seed={seed}"))
-    _clear(folder, overwrite)
+    _clear(folder)
     store = make_synthetic_store(folder / "store", count=clips, seed=seed)
     actions, people = len(store.class_names), len(set(store.subjects.tolist()))
     log.info(f"{len(store)} clips of {people} synthetic people doing {actions} actions, seen by 3 cameras")
@@ -126,7 +124,7 @@ def _row(
     return row
 
 
-def _clear(folder: Path, overwrite: bool) -> None:
+def _clear(folder: Path) -> None:
     """Remove the files of an earlier demonstration, and nothing else.
 
     A folder of a demonstration carries a marker, which is written before anything else. Without it, or where
@@ -139,9 +137,10 @@ def _clear(folder: Path, overwrite: bool) -> None:
         ours = (folder / MARKER).is_file() and any(
             (path / name).is_file() for name in ("store.json", "run.json")
         )
-        if not ours or not overwrite:
-            why = "" if ours else " and was not made by a demonstration"
-            raise InputError(f"'{path}' exists already{why}; choose another --out, or move it away")
+        if not ours:
+            raise InputError(
+                f"'{path}' exists already and was not made by a demonstration; choose another --out, or move it away"
+            )
     try:
         write_text(
             folder / MARKER,

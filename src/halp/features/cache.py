@@ -104,9 +104,8 @@ Rest = Callable[[], tuple[Arrays, Mapping[str, Any]]]
 class FeatureCache:
     """Entries in a folder. Without a writable folder nothing is kept."""
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None, *, verify: bool = False) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = None if folder is None else Path(folder)
-        self.verify = verify  # compare every byte instead of trusting sizes and times
         self.hits = 0
 
     def get(
@@ -126,7 +125,7 @@ class FeatureCache:
         if self.folder is None:
             return None
         path = self.folder / key
-        entry = open_entry(path, width, verify=self.verify)
+        entry = open_entry(path, width)
         if entry is None:
             with _computing(path):
                 entry = open_entry(path, width, again=True)  # somebody else may have kept it meanwhile

@@ -87,7 +87,7 @@ def _as_known(
     options, info = dict(reading.settings), _info(known["info"])
     reader = with_options(get_reader(known["reader"]), options)
     steps, cutting = tuple(known["steps"]), WindowSettings(fps=reading.fps)
-    pipeline = Pipeline(reader, info, info.topology, steps, cutting, None, path, known["by_folder"])
+    pipeline = Pipeline(reader, info, info.topology, steps, cutting, path, known["by_folder"])
     places = known["places"]
     items = ListedWhenRead(len(known["keys"]), listing, lambda items: _places(path, items) == places)
     files = RecordingFiles(path, pipeline, items, options, table)

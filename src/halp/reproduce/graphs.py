@@ -262,11 +262,7 @@ class GraphOutcome:
 
 
 def reproduce_graphs(
-    request: GraphRequest,
-    *,
-    workers: int | None = None,
-    engine: str | Executor | None = None,
-    progress: bool = True,
+    request: GraphRequest, *, workers: int | None = None, engine: str | Executor | None = None
 ) -> GraphOutcome:
     """Train and evaluate what is missing in `out/graphs`, and write the table there."""
     where = training_engine(workers, engine, "cpu")
@@ -274,7 +270,7 @@ def reproduce_graphs(
     with locked_folder(request.out, f"the sweep in '{request.out}'"):
         left = missing_cells(request)
         failures: dict[str, Failure] = {}
-        with stoppable(), Bar("graphs", len(left), shown=progress and bool(left)) as bar:
+        with stoppable(), Bar("graphs", len(left), shown=bool(left)) as bar:
             for place, result in run_shards(run_cells, [(request, *cells) for cells in left], where):
                 name = f"{left[place][0]}, seed {left[place][1]}"
                 if isinstance(result, Failure):

@@ -36,7 +36,6 @@ class Pipeline:
     target: Topology
     steps: tuple[str, ...]
     cutting: WindowSettings = field(default_factory=WindowSettings)
-    persons: int | None = None
     root: Path | None = None
     by_folder: bool = False
 
@@ -96,11 +95,10 @@ class Pipeline:
         return [self._normalised(window, normalising) for window in windows]
 
     def _mapped(self, clip: Clip) -> Clip:
-        """The clip with the persons and joints of the target."""
-        persons = self.info.persons if self.persons is None else min(self.persons, self.info.persons)
+        """The clip with at most the format's persons, and the joints of the target."""
         frames, repairs = clip.frames, clip.repairs
-        if frames.shape[1] > persons:
-            frames, more = keep_most_moving(frames, persons)
+        if frames.shape[1] > self.info.persons:
+            frames, more = keep_most_moving(frames, self.info.persons)
             repairs += more
         if self.target != self.info.topology:
             frames = map_joints(frames, self.info.topology, self.target)
@@ -150,13 +148,13 @@ def is_store(source: str | os.PathLike[str]) -> bool:
     return (Path(source) / "store.json").is_file()
 
 
+@walking_once()
 def plan_reading(
     source: Path,
     file_format: str = "auto",
     cutting: WindowSettings | None = None,
     steps: Sequence[str] | None = None,
     target: Topology | None = None,
-    persons: int | None = None,
     options: Mapping[str, Any] | None = None,
     dimensions: int | None = None,
 ) -> tuple[Pipeline, list[Item]]:
@@ -164,20 +162,6 @@ def plan_reading(
 
     `dimensions` are those of `target`, if there is one: some readers can give either.
     """
-    with walking_once():
-        return _open_source(source, file_format, cutting, steps, target, persons, options, dimensions)
-
-
-def _open_source(
-    source: Path,
-    file_format: str,
-    cutting: WindowSettings | None,
-    steps: Sequence[str] | None,
-    target: Topology | None,
-    persons: int | None,
-    options: Mapping[str, Any] | None,
-    dimensions: int | None,
-) -> tuple[Pipeline, list[Item]]:
     dimensions = dimensions if target is None else target.dimensions
     if not source.exists():
         raise InputError(f"there is nothing at '{source}'; check the path of the source")
@@ -201,7 +185,7 @@ def _open_source(
         fault = f"a class is called {shown(wrong)} ({len(wrong)} characters)"
         raise problem(source, "", fault, f"use plain names of at most {LONGEST_NAME} characters")
     pipeline = Pipeline(
-        reader, info, target or info.topology, chosen, cutting or WindowSettings(), persons, source, by_folder
+        reader, info, target or info.topology, chosen, cutting or WindowSettings(), source, by_folder
     )
     pipeline.rehearse()
     return pipeline, items
