@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from halp.tasks.cluster import cluster
     from halp.tasks.compare import compare
     from halp.tasks.curves import curves
+    from halp.tasks.deviation import deviation
     from halp.tasks.estimators import FewLabelClassifier, SkeletonEncoder
     from halp.tasks.export import export, pull, push
     from halp.tasks.find_motifs import motifs
     from halp.tasks.finetune import finetune
     from halp.tasks.gait import gait
     from halp.tasks.live import LiveRecognition
-    from halp.tasks.measure_deviation import deviation
     from halp.tasks.model_folder import Model, load_model, save_model
     from halp.tasks.people import people
     from halp.tasks.pose_files import poses

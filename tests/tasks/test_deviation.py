@@ -14,8 +14,14 @@ import pytest
 import halp
 from halp.cli.present import present
 from halp.core.errors import InputError
-from halp.tasks.deviation import PersonWindows, deviation, make_reference, resampled_poses, warnings_about
-from halp.tasks.measure_deviation import Deviations
+from halp.tasks.deviation import (
+    Deviations,
+    PersonWindows,
+    compare_with,
+    make_reference,
+    resampled_poses,
+    warnings_about,
+)
 
 
 def people(count: int, seed: int, *, odd: float = 0.0, name: str = "p", windows: int = 8) -> PersonWindows:
@@ -48,7 +54,9 @@ def test_percentiles_of_held_out_people_are_uniform() -> None:
     percentiles = []
     for seed in range(10):
         reference = make_reference(people(20, seed))
-        percentiles += [row["percentile"] for row in deviation(reference, people(20, 100 + seed, name="q"))]
+        percentiles += [
+            row["percentile"] for row in compare_with(reference, people(20, 100 + seed, name="q"))
+        ]
     high, half = np.mean(np.array(percentiles) >= 90), np.mean(np.array(percentiles) > 50)
     assert 0.04 < high < 0.2
     assert 0.38 < half < 0.62
@@ -56,7 +64,7 @@ def test_percentiles_of_held_out_people_are_uniform() -> None:
 
 def test_an_unusual_person_stands_out_with_the_joint_and_the_moment() -> None:
     reference = make_reference(people(20, 0))
-    (row,) = deviation(reference, people(1, 5, odd=1.0, name="q"))
+    (row,) = compare_with(reference, people(1, 5, odd=1.0, name="q"))
     assert row["percentile"] >= 90
     assert row["moments"][0]["start"] >= 4.0
     assert row["moments"][0]["joint"] == "ankle_left"
@@ -66,7 +74,7 @@ def test_an_unusual_person_stands_out_with_the_joint_and_the_moment() -> None:
 
 def test_somebody_of_the_reference_is_compared_with_the_others() -> None:
     group = people(12, 3)
-    rows = deviation(make_reference(group), group)
+    rows = compare_with(make_reference(group), group)
     assert {row["people"] for row in rows} == {11}
     assert 20 < np.mean([row["percentile"] for row in rows]) < 80
 
@@ -88,8 +96,10 @@ def kinds(count: int, seed: int, kind: int, name: str) -> PersonWindows:
 def test_a_movement_of_another_kind_is_unlike_the_whole_reference() -> None:
     """Without their common mean all people are equally far from each other, and so is another movement."""
     reference = make_reference(kinds(12, 0, kind=1, name="p"))
-    same = [row for seed in range(1, 9) for row in deviation(reference, kinds(10, seed, kind=1, name="q"))]
-    other = [row for seed in range(1, 9) for row in deviation(reference, kinds(10, seed, kind=2, name="q"))]
+    same = [row for seed in range(1, 9) for row in compare_with(reference, kinds(10, seed, kind=1, name="q"))]
+    other = [
+        row for seed in range(1, 9) for row in compare_with(reference, kinds(10, seed, kind=2, name="q"))
+    ]
     assert np.mean([row["unlike"] for row in same]) <= 0.1
     assert 35 < np.mean([row["percentile"] for row in same]) < 65
     assert all(row["unlike"] and row["percentile"] == 100 for row in other)
@@ -99,7 +109,7 @@ def test_a_movement_of_another_kind_is_unlike_the_whole_reference() -> None:
 
 
 def test_the_table_has_the_interval_beside_the_percentile_and_no_nested_values() -> None:
-    rows = deviation(make_reference(people(12, 3)), people(1, 5, name="q"))
+    rows = compare_with(make_reference(people(12, 3)), people(1, 5, name="q"))
     (table,) = present(Deviations(rows, "q")).tables
     cells = {str(column.header): list(column.cells) for column in table.columns}
     (low, high), (row,) = rows[0]["percentile_interval"], rows
@@ -137,7 +147,7 @@ def test_other_actions_of_utkinect_are_unlike_its_walks(shared: Path) -> None:
         )
 
     walks, others = np.flatnonzero(data["labels"] == walk), np.flatnonzero(data["labels"] != walk)
-    rows = deviation(make_reference(windows(walks)), windows(np.concatenate([walks, others])))
+    rows = compare_with(make_reference(windows(walks)), windows(np.concatenate([walks, others])))
     unlike = np.array([row["unlike"] for row in rows])
     assert unlike[: len(walks)].mean() <= 0.1
     assert unlike[len(walks) :].mean() >= 0.8

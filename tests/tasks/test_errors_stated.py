@@ -16,7 +16,7 @@ from halp import Event, Events
 from halp.tasks.agreement import compare_accounts
 from halp.tasks.angles import Angles
 from halp.tasks.curves import Curves, _compare, _group, cycles_of
-from halp.tasks.deviation import deviation, make_reference
+from halp.tasks.deviation import compare_with, make_reference
 from halp.tasks.find_motifs import NO_INTERVAL as MOTIF_REASONS
 from halp.tasks.find_motifs import motif_rows
 from halp.tasks.gait import Gaits, find_gait
@@ -120,7 +120,7 @@ def answers() -> dict[str, Any]:
     test = _compare(rows, [c.side for c in rows], ["l", "r"], "side", 49, 0)
     found["curves, people"] = Curves("knee", rows, [_group("l", rows)], test, "made", "side").to_json()
     assert sides.count("left") > 3
-    found["deviation"] = deviation(make_reference(people(8, 0)), people(2, 1, name="q"))
+    found["deviation"] = compare_with(make_reference(people(8, 0)), people(2, 1, name="q"))
     return found
 
 

@@ -24,7 +24,6 @@ from halp.cli import (  # noqa: F401  (registers the commands, in this order)  #
     use,
     classify,
     findings,
-    movements,
     video,
     service,
 )

@@ -51,9 +51,9 @@ def _register() -> None:
     from halp.tasks.cluster import Clustering
     from halp.tasks.compare import Comparison
     from halp.tasks.curves import Curves
+    from halp.tasks.deviation import Deviations
     from halp.tasks.find_motifs import Motifs
     from halp.tasks.gait import Gaits
-    from halp.tasks.measure_deviation import Deviations
     from halp.tasks.people import People
     from halp.tasks.repetitions import RepetitionCounts
     from halp.tasks.same_people import SamePeople

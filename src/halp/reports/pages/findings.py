@@ -16,10 +16,9 @@ from halp.reports.pages.event_figures import dendrogram, ethogram, transition_gr
 from halp.reports.player import player
 from halp.tasks.agreement import Agreement
 from halp.tasks.bouts import HEADINGS, MOST_LABELS, Bouts
-from halp.tasks.deviation import warnings_about
+from halp.tasks.deviation import Deviations, warnings_about
 from halp.tasks.find_motifs import Motifs, typical_rows
 from halp.tasks.intervals import headed, intervals_beside
-from halp.tasks.measure_deviation import Deviations
 from halp.tasks.stats import Statistics
 
 ETHOGRAM = 40  # rows of an ethogram
