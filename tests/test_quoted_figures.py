@@ -293,13 +293,21 @@ def test_page_on_own_training_quotes_its_file() -> None:
             for name, cell in quoted[f"{title}, {words}"].items():
                 assert cell == difference(found[name.lower()][title][measure]), (title, measure, name)
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
-    one = found["utkinect, 100 clips"]
-    assert " / ".join(shown(one["from scratch"][measure]) for measure in measures) in text
-    below = [shown(-one["from scratch − frozen"][measure][0]) for measure in measures]
-    assert f"{below[0]}, {below[1]} and {below[2]} points below the frozen" in text
-    few = results("own_training")["sets"]["nw-ucla, 50 clips"]
-    for method in ("frozen", "HaLP"):
-        assert " / ".join(shown(few[method][measure]) for measure in measures) in text
+    curve = results("own_training")["sets"]
+    for label, *cells in rows(page, "The shipped encoder, trained further"):
+        if label in ("250 clips", "1,000 clips"):
+            gaps = curve[f"ntu-10 xsub, {label.replace(',', '')}"]["HaLP − frozen"]
+            assert cells == [difference(gaps[measure]) for measure in measures], label
+    assert "250 clips" in text
+
+
+def test_page_on_robustness_quotes_the_step_against_jitter() -> None:
+    found = results("survives_steady")["accuracy"]["test"]
+    quoted = {row[0].replace("`", ""): row[1:] for row in rows("docs/appendix/robustness.md", "Jitter")}
+    for name, row in found.items():
+        for way in ("as recorded", "steady"):
+            cells = [shown(level[way]) for level in row["mean"].values()]
+            assert quoted[f"{name.partition(',')[0]}, {way}"] == cells, (name, way)
 
 
 def test_page_on_trials_quotes_that_of_two_persons() -> None:
