@@ -93,13 +93,13 @@ def test_vectors_are_computed_once_and_again_for_other_weights_or_windows(
         raise AssertionError("computed again")
 
     with monkeypatch.context() as changed:
-        changed.setattr("halp.features.embed.embed_blocks", refuse)
+        changed.setattr("halp.features.encode.embed_blocks", refuse)
         again = embed_table(encoder, store, progress=False)
         assert np.array_equal(first.vectors, again.vectors)
         assert first.recordings == again.names == list(store.names)
     embed_table(encoder, store, fps=25.0, progress=False)
     assert len(list(cache.glob("*/*/entry.json"))) == 2
-    monkeypatch.setattr("halp.features.embed.embed_blocks", refuse)
+    monkeypatch.setattr("halp.features.encode.embed_blocks", refuse)
     other = fresh_encoder(store, hidden=8)
     with pytest.raises(AssertionError, match="computed again"):
         embed_table(other, store, progress=False)

@@ -15,6 +15,7 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip
 from halp.data.store import Store
 
+WINDOW, STRIDE = 2.0, 0.5  # seconds, where neither the user nor a model says
 # A recording of more than so many times the frames that an encoder reads is squeezed beyond what it knows.
 _FRAMES_READ = 20
 

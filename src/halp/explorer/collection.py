@@ -15,25 +15,23 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.data.clip import Clip, Frames
 from halp.data.normalise import normalise
-from halp.data.windows import squeeze_warning
-from halp.encoders.pretrained import PretrainedEncoder
-from halp.evaluation.analysis.embedding import principal_places
+from halp.data.windows import STRIDE, WINDOW, squeeze_warning
 from halp.explorer.columns import MOST_CATEGORIES, SEPARATORS, Column, make_column, name_parts, ranked_column
 from halp.explorer.imports import import_sklearn
 from halp.explorer.layout import even_rows, group_evenly, load_or_compute, pack_groups, place_rows
 from halp.features.content import RecordingFiles
-from halp.features.embed import embed_table, keep_rows
-from halp.features.encode import embed_frames, ready_clips
+from halp.features.embed import Embedding, keep_rows, make_table
+from halp.features.known import SomeEncoder, loaded
 from halp.features.source import Source
 from halp.features.table import FeatureTable
 from halp.reports.player import Box, Up, bounding_box, pack_joints, upward
-from halp.tasks.cluster import Clusters, group_vectors
-from halp.tasks.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
 
 if TYPE_CHECKING:
     # brings the training along, which is slow to import
+    from halp.encoders.pretrained import PretrainedEncoder
     from halp.evaluation.analysis.prototypes import KeySpace
+    from halp.tasks.cluster import Clusters
 
 REDUCED = 64  # principal components that maps, groups of large collections and static pages are computed from
 GROUPED = 1_000  # vectors that are grouped as they are; of more, principal components are
@@ -62,12 +60,12 @@ class Collection:
 
     def __init__(
         self,
-        encoder: PretrainedEncoder,
+        encoder: SomeEncoder,
         source: Source,
         table: FeatureTable | None = None,
-        begun: Callable[[PretrainedEncoder, Source], None] | None = None,
+        begun: Callable[[SomeEncoder, Source], None] | None = None,
     ) -> None:
-        self.encoder = encoder
+        self._encoder = encoder
         keep_rows(source)
         whole = source.cutting.window is None and bool((source.fps > 0).all())
         too_long = whole and squeeze_warning(source.rows["length"], encoder.frames) is not None
@@ -80,7 +78,7 @@ class Collection:
         self.source = source = source.cut(WINDOW, STRIDE) if too_long else source
         if begun is not None:
             begun(encoder, source)
-        self.table = embed_table(encoder, source) if table is None else table
+        self.table = make_table(source, Embedding(encoder)) if table is None else table
         if not len(self.table):
             raise InputError(f"nobody is seen in '{source.name}'; there is nothing to explore")
         self.recordings, self.recording = self.table.recordings, self.table.recording
@@ -91,6 +89,11 @@ class Collection:
 
     def __len__(self) -> int:
         return len(self.table)
+
+    @property
+    def encoder(self) -> PretrainedEncoder:
+        """The encoder, loaded on first use."""
+        return loaded(self._encoder)
 
     @cached_property
     def timed(self) -> bool:
@@ -151,7 +154,7 @@ class Collection:
     @cached_property
     def _steps(self) -> tuple[str, ...]:
         """Steps for showing raw recordings: the encoder's, if the joints allow it; keeps frames and gaps."""
-        steps = tuple(step for step in self.encoder.normalisation if step not in ("drop-empty", "fill-gaps"))
+        steps = tuple(step for step in self._encoder.normalisation if step not in ("drop-empty", "fill-gaps"))
         try:
             normalise(self.source.recording(0).frames[:8], self.source.topology, steps)
         except InputError:
@@ -248,6 +251,8 @@ class Collection:
 
     def keys(self, space: KeySpace, rows: Numbers) -> npt.NDArray[np.float32]:
         """Rows on the sphere of the keys of a training; each is computed once."""
+        from halp.features.encode import embed_frames, ready_clips
+
         missing = [row for row in rows.tolist() if row not in self._keys]
         if missing:
             frames = [clip.frames for clip in ready_clips(space.encoder, self.source, missing)]
@@ -312,7 +317,13 @@ class Collection:
     @cached_property
     def reduced(self) -> npt.NDArray[np.float32]:
         """Principal components `(N, ≤ 64)`, of a sample if there are many rows."""
-        return self._kept(f"principal-{REDUCED}", lambda: principal_places(self.table.vectors, REDUCED))
+
+        def computed() -> npt.NDArray[np.float32]:
+            from halp.evaluation.analysis.embedding import principal_places
+
+            return principal_places(self.table.vectors, REDUCED)
+
+        return self._kept(f"principal-{REDUCED}", computed)
 
     def lay_out(self, method: str) -> npt.NDArray[np.float32]:
         """Places `(N, 2)` on the map, within −1 … 1."""
@@ -331,6 +342,8 @@ class Collection:
 
     def silhouettes(self) -> dict[int, float]:
         """Silhouettes of every number of groups tried, of at most 2,000 rows."""
+        from halp.tasks.cluster import group_vectors
+
         rows = self.even_rows
         rows = rows[np.unique(np.linspace(0, len(rows) - 1, 2_000).astype(int))]
 
@@ -344,6 +357,8 @@ class Collection:
 
     def group(self, count: int | None = None) -> Clusters:
         """Groups as `halp cluster` makes them, recordings weighted about equally; above 1,000 rows by PCA."""
+        from halp.tasks.cluster import Clusters
+
         name = f"even-groups-{count or 'auto'}"
         group = self._kept(name, lambda: pack_groups(group_evenly(self._grouped_by, self.even_rows, count)))
         typical = len(self) + np.arange(len(group) - len(self) - 1)

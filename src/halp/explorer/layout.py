@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.core.files import atomic_path, is_sealed, seal
-from halp.evaluation.analysis.embedding import embedding_map
 from halp.reports.player import scale_to_unit_box
-from halp.tasks.cluster import Clusters, group_vectors
-from halp.tasks.heads import unit
+
+if TYPE_CHECKING:
+    from halp.tasks.cluster import Clusters
 
 Numbers = npt.NDArray[np.int64]
 LAID_OUT = 4_000  # vectors that t-SNE lays out; others are put beside their neighbours
@@ -23,6 +23,8 @@ def place_rows(reduced: npt.NDArray[np.float32], method: str) -> npt.NDArray[np.
     """Places `(N, 2)` on the map, within −1 … 1, from principal components."""
     if method == "pca":
         return fit_unit_box(reduced[:, :2])
+    from halp.evaluation.analysis.embedding import embedding_map
+
     if len(reduced) <= LAID_OUT:
         return fit_unit_box(embedding_map(reduced, method=method))
     chosen = np.sort(np.random.default_rng(0).permutation(len(reduced))[:LAID_OUT])
@@ -47,6 +49,9 @@ def even_rows(recording: Numbers, starts: npt.NDArray[np.float64]) -> Numbers:
 
 def group_evenly(vectors: npt.NDArray[np.float32], rows: Numbers, count: int | None) -> Clusters:
     """Groups of some rows, to which all others are added by the nearest centre."""
+    from halp.tasks.cluster import Clusters, group_vectors
+    from halp.tasks.heads import unit
+
     if count is not None and len(rows) < count <= len(vectors):
         rows = np.arange(len(vectors))
     found = group_vectors(vectors[rows], count)

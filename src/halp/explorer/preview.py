@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.files import cache_home
-from halp.encoders.pretrained import PretrainedEncoder
 from halp.explorer.layout import fit_unit_box
 from halp.features.cache import CachedVectors, feature_key
 from halp.features.content import ArrayClips
+from halp.features.known import SomeEncoder
 from halp.features.shards import kept_entries
 from halp.features.source import Source
 
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 class Preview:
     """Reads cached shards. Axes of the map stay until the rows double, so that points do not jump."""
 
-    def __init__(self, encoder: PretrainedEncoder, source: Source) -> None:
+    def __init__(self, encoder: SomeEncoder, source: Source) -> None:
         self.encoder, self.source = encoder, source
         self._fitted, self._middle, self._axes = 0, np.zeros(0), np.zeros((0, 2))
 

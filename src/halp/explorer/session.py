@@ -26,13 +26,13 @@ from halp.explorer.label_column import LabelColumn, label_rows
 from halp.explorer.labels import LabelBook
 
 if TYPE_CHECKING:
-    from halp.encoders.pretrained import PretrainedEncoder
     from halp.evaluation.analysis.prototypes import KeySpace
     from halp.explorer.camera import LiveCamera
     from halp.explorer.collection import Collection
     from halp.explorer.columns import Column
     from halp.explorer.fewlabel import FewLabelModel
     from halp.explorer.preview import Preview
+    from halp.features.known import SomeEncoder
     from halp.features.source import Source
     from halp.training.run import Run
 
@@ -187,17 +187,18 @@ class Session:
         self.open(collection)
 
     def _read(self) -> Collection:
-        from halp.features.loading import open_for
+        from halp.features.known import open_compact
 
         given = self.settings
         with uncollected():
-            encoder, source = open_for(given.encoder, given.source, given.reading)
-            from halp.encoders.pretrained import compacted  # after what is wrong with the paths has been said
-            from halp.explorer.collection import Collection
+            encoder, source = open_compact(given.encoder, given.source, given.reading)
+            from halp.explorer.collection import (
+                Collection,
+            )  # after what is wrong with the paths has been said
 
-        return Collection(compacted(encoder), source, begun=self._show_preview)
+        return Collection(encoder, source, begun=self._show_preview)
 
-    def _show_preview(self, encoder: PretrainedEncoder, source: Source) -> None:
+    def _show_preview(self, encoder: SomeEncoder, source: Source) -> None:
         from halp.explorer.preview import Preview
 
         self.preview = Preview(encoder, source)
@@ -217,7 +218,8 @@ class Session:
         self.collection.hold_files()
         self.groups.open(self.collection)
         self._ready("groups")
-        import_sklearn()  # labels and searches will need it; nothing that is kept already does
+        import_sklearn()  # labels and searches will need both; nothing that is kept already does
+        _ = self.collection.encoder
 
     def _live(self) -> None:
         self._begin(self._refit_forever)

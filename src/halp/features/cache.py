@@ -39,6 +39,7 @@ _FORMAT = 6
 _STATE = ("st_size", "st_ino", "st_mtime_ns", "st_ctime_ns")
 _PATIENCE = 24 * 3600.0  # seconds to wait for a process that computes the same features
 _PLAIN = (int, float, str, bool, type(None))
+BATCH = 256  # clips encoded together
 
 
 def module_fingerprint(module: nn.Module) -> str:
@@ -51,18 +52,20 @@ def module_fingerprint(module: nn.Module) -> str:
 
 def feature_key(encoder: Any, content: str, crop: str = "centre 0.95") -> str:
     """Hash of everything features depend on: version, weights, modules, preparation, clips and crops."""
+    own = getattr(encoder, "key_facts", None) or key_facts(encoder)
+    facts = {**own, "halp": __version__, "format": _FORMAT, "content": content, "crop": crop}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def key_facts(encoder: Any) -> dict[str, Any]:
+    """What features depend on of an encoder: weights, modules and preparation."""
     layout = encoder.topology
-    facts: dict[str, Any] = {
-        "halp": __version__,
-        "format": _FORMAT,
+    return {
         "weights": module_fingerprint(encoder),
         "parts": [_plain_facts(name, part) for name, part in encoder.named_modules()],
         "encoder": [list(layout.joints), list(layout.parents), layout.centre, layout.up, layout.across],
         "normalisation": list(encoder.normalisation),
-        "content": content,
-        "crop": crop,
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def rows_key(content: str) -> str:
@@ -267,12 +270,14 @@ class VectorFile:
 
 
 _NAME = re.compile(r"\.?[0-9a-f]{32}(\.lock|\.json|[.-].*)?")
-_ROOMS = {"vectors": "", "files": "files", "folders": "looks", "stores": "verified"}
+_ROOMS = {"vectors": "", "files": "files", "folders": "looks", "stores": "verified", "encoders": "encoders"}
 
 
 @dataclass(frozen=True)
 class CacheUse:
-    """Sizes of parts of the cache: vectors and rows of sources, hashes of files, stores that were checked."""
+    """Sizes of parts of the cache: vectors and rows of sources, hashes of files, stores and encoders that were
+    checked.
+    """
 
     folder: Path | None
     entries: dict[str, int]

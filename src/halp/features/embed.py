@@ -6,11 +6,10 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
@@ -18,16 +17,20 @@ from halp.core.files import cache_home
 from halp.core.job_parts import in_job_array
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.windows import squeeze_warning
-from halp.encoders.pretrained import PretrainedEncoder, compacted
-from halp.features.cache import FeatureCache, feature_key, rows_key
+from halp.features.cache import BATCH, FeatureCache, Vectors, feature_key, rows_key
 from halp.features.collection import Collection, write_collection
 from halp.features.content import ArrayClips, RecordingFiles
-from halp.features.encode import BATCH, Vectors, embed_blocks
+from halp.features.known import SomeEncoder, loaded, portable
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.ready import GAPS, gap_note, prepare_source
 from halp.features.shards import embed_shards
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
+
+if TYPE_CHECKING:
+    import torch
+
+    from halp.encoders.pretrained import PretrainedEncoder
 
 
 def embed_table(
@@ -83,21 +86,31 @@ def embed_table(
     >>> table.vectors.shape, table.starts.tolist()
     ((2, 4176), [0.0, 1.0])
     """
+    from halp.encoders.pretrained import compacted
+
     encoder, source = open_for(encoder, source, reading, **keywords)
     encoder = compacted(encoder) if compact else encoder
+    return make_table(source, Embedding(encoder, batch_size, device), cache, progress)
+
+
+def make_table(
+    source: Source, embedding: Embedding, cache: bool = True, progress: bool = True
+) -> FeatureTable:
+    """Vectors of an open source with what is known of its rows."""
+    encoder = embedding.encoder
     # refused before the cache is looked at, and before anything is read
     note = prepare_source(encoder, source).note
     if note:
-        warnings.warn(note, stacklevel=2)
-    vectors, folder = _find_vectors(source, Embedding(encoder, batch_size, device), cache, progress)
+        warnings.warn(note, stacklevel=3)
+    vectors, folder = _find_vectors(source, embedding, cache, progress)
     squeezed = (
         None if source.cutting.window else squeeze_warning(source.rows["length"].tolist(), encoder.frames)
     )
     if squeezed is not None:
-        warnings.warn(squeezed, stacklevel=2)
+        warnings.warn(squeezed, stacklevel=3)
     gaps = gap_note(source.known.rows)
     if gaps:
-        warnings.warn(gaps, stacklevel=2)
+        warnings.warn(gaps, stacklevel=3)
     told = tuple(sentence for sentence in (note, *source.warnings, squeezed, gaps) if sentence)
     facts = source.recordings, source.class_names, source.known.absent, folder
     return FeatureTable(vectors, source.rows, *facts, told, tuple(source.left_out))
@@ -107,7 +120,7 @@ def embed_table(
 class Embedding:
     """Settings that determine the vectors of a source, in any process."""
 
-    encoder: PretrainedEncoder
+    encoder: SomeEncoder
     batch_size: int = BATCH
     device: torch.device | str = "cpu"
 
@@ -116,13 +129,13 @@ class Embedding:
         """Whether other processes cannot compute it: devices are not shared, nor classes defined by the
         caller.
         """
-        modules = {type(module).__module__ for module in self.encoder.modules()}
-        unknown = [name for name in modules if not name.startswith(("halp.", "torch."))]
-        return torch.device(self.device).type != "cpu" or bool(unknown)
+        return str(self.device).partition(":")[0] != "cpu" or not portable(self.encoder)
 
     def __call__(self, source: Source, progress: bool) -> Iterator[Vectors]:
+        from halp.features.encode import embed_blocks
+
         return embed_blocks(
-            self.encoder, source, batch_size=self.batch_size, device=self.device, progress=progress
+            loaded(self.encoder), source, batch_size=self.batch_size, device=self.device, progress=progress
         )
 
 
@@ -162,6 +175,8 @@ def write_embedded(
     folder: Path, encoder: PretrainedEncoder, source: Source, reading: Reading, name: str
 ) -> Collection:
     """Write the compact vectors of a source that `embed_table` embedded as a collection."""
+    from halp.encoders.pretrained import compacted
+
     return write_collection(folder, source, feature_key(compacted(encoder), source.how), reading, name)
 
 

@@ -19,12 +19,12 @@ from halp.data.reading import Reading, ReadingKeywords
 from halp.data.store import Store
 from halp.encoders.body_rows import in_tiles
 from halp.encoders.pretrained import PretrainedEncoder
+from halp.features.cache import BATCH
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.ready import Preparation, prepare_source
 from halp.features.source import AnySource, Source
 
 Vectors = npt.NDArray[np.float32]
-BATCH = 256
 _FRAMES = 65_536  # frames held at once, unless one clip has more
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
@@ -75,12 +76,7 @@ def _kept_encoder(encoder: str | os.PathLike[str], stream: str | None) -> Pretra
     path = find_encoder(encoder)
     if not is_package(path):
         return load_encoder(path, stream)
-    states = ((file.name, file.stat()) for file in sorted(path.iterdir()) if file.is_file())
-    key = (
-        os.path.realpath(path),
-        stream,
-        *((name, at.st_ino, at.st_size, at.st_mtime_ns) for name, at in states),
-    )
+    key = (stream, *package_state(path))
     with _keeping:
         if key not in _kept:
             while len(_kept) >= _KEPT:
@@ -89,15 +85,28 @@ def _kept_encoder(encoder: str | os.PathLike[str], stream: str | None) -> Pretra
         return _kept[key]
 
 
+def package_state(path: Path) -> tuple[Any, ...]:
+    """Path, and size and times of the files of a package: equal as long as none of them changes."""
+    states = ((file.name, file.stat()) for file in sorted(path.iterdir()) if file.is_file())
+    return os.path.realpath(path), *((name, at.st_ino, at.st_size, at.st_mtime_ns) for name, at in states)
+
+
+def name_encoder(encoder: AnyEncoder, source: Source | None) -> AnyEncoder:
+    """An encoder argument, with `auto` replaced by the shipped encoder that reads the source."""
+    if encoder != AUTO:
+        return encoder
+    if source is None:
+        raise InputError("'auto' needs a source to choose an encoder; name one (see `halp encoders`)")
+    name = choose_shipped(source)
+    log.info(f"encoder: {name}, chosen by the joints of {source.name}")
+    return name
+
+
 def as_encoder(
     encoder: AnyEncoder, source: Source | None = None, stream: str | None = None
 ) -> PretrainedEncoder:
     """Resolve an encoder argument; `auto` picks the shipped one that reads the source and logs the choice."""
-    if encoder == AUTO:
-        if source is None:
-            raise InputError("'auto' needs a source to choose an encoder; name one (see `halp encoders`)")
-        encoder = choose_shipped(source)
-        log.info(f"encoder: {encoder}, chosen by the joints of {source.name}")
+    encoder = name_encoder(encoder, source)
     if isinstance(encoder, (str, os.PathLike)):
         return _kept_encoder(encoder, stream)
     from halp.encoders.pretrained import PretrainedEncoder

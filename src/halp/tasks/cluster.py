@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
-from halp.core.sampling import generator
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Events
-from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
-from halp.sphere import kmeans
-from halp.tasks.adapt import fit_metric
 from halp.tasks.intervals import FEWEST_DRAWN, rounded, sums_interval
+
+if TYPE_CHECKING:
+    from halp.encoders.pretrained import PretrainedEncoder
 
 MOST_GROUPS = 12  # tried where the number is not given
 FITTED = 20_000  # vectors that groups are fitted to
@@ -183,6 +181,8 @@ def cluster(
     >>> len(groups), int(groups.clusters.sizes.sum())
     (2, 4)
     """
+    from halp.tasks.adapt import fit_metric
+
     encoder, source = open_for(encoder, source, reading, **keywords)
     table = embed_table(encoder, source, compact=True, cache=cache, progress=progress)
     if len(table) < 2:
@@ -245,12 +245,19 @@ def directions(
 
 
 def _centres(rows: npt.NDArray[np.float32], groups: int, seed: int) -> npt.NDArray[np.float32]:
+    import torch
+
+    from halp.core.sampling import generator
+    from halp.sphere import kmeans
+
     return kmeans(
         torch.from_numpy(rows), groups, generator=generator(seed, "clusters", groups), starts=3
     ).numpy()
 
 
 def _nearest(rows: npt.NDArray[np.float32], centres: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    import torch
+
     return (torch.from_numpy(rows) @ torch.from_numpy(centres).T).argmax(1).numpy()
 
 

@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 from halp.core.errors import InputError
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Event
-from halp.data.windows import WindowSettings
+from halp.data.windows import STRIDE, WINDOW, WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder, open_for
@@ -22,8 +22,6 @@ from halp.tasks.classify import predict_table, warn_about
 from halp.tasks.cluster import group_vectors
 from halp.tasks.model_folder import Model, load_model
 from halp.tasks.segments import SEEN, Predictions, merge_windows
-
-WINDOW, STRIDE = 2.0, 0.5  # seconds, where neither the user nor the model says
 
 
 @dataclass(frozen=True)
