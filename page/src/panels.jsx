@@ -221,6 +221,7 @@ function Model() {
         <>
           <Accuracy name={scores.shipped ? "this encoder" : "halp"} score={scores.encoder} best />
           {scores.shipped && <Accuracy name={scores.shipped_name} score={scores.shipped} />}
+          {scores.untrained && <Accuracy name="the same, untrained" score={scores.untrained} />}
           <Accuracy name="positions alone" score={scores.raw} />
           <p class="small">{scores.verdict}</p>
           <p class="soft small">How many {scores.grouped_by === "person" ? "movements of people whose labels were held back" : "recordings whose labels were held back"} are recognised; the true figure probably lies within the bar{s.researcher.value && " (95 % interval)"}. The last line uses the positions of the joints without what halp has learned.{scores.left_out.length > 0 && ` Not tested yet, because there is only one ${scores.grouped_by}: ${scores.left_out.join(", ")}.`}</p>
@@ -522,8 +523,10 @@ function Runs() {
 }
 
 export function Method() {
+  const { story, encoder } = s.facts.value;
   return (
     <>
+      {story && <p>{encoder === "auto" ? "This encoder" : <code>{encoder}</code>}: {story[0].toLowerCase() + story.slice(1)} The panel Label compares it with the same encoder untrained.</p>}
       <Positives />
       {s.facts.value.runs.length > 0 ? <Runs /> : <p class="soft small">With <code>--runs RUN RUN</code> trainings stand here side by side: results, loss and similarity curves, settings that differ.</p>}
     </>

@@ -83,7 +83,8 @@ class Collection:
             raise InputError(f"nobody is seen in '{source.name}'; there is nothing to explore")
         self.recordings, self.recording = self.table.recordings, self.table.recording
         self.maps: dict[str, npt.NDArray[np.float32]] = {}
-        self.beside: dict[int, npt.NDArray[np.float32]] = {}  # vectors of rows by the shipped encoder
+        # vectors of rows by encoders that this one is compared with
+        self.beside: dict[str, dict[int, npt.NDArray[np.float32]]] = {}
         self._shown: OrderedDict[int, Shown] = OrderedDict()
         self._keys: dict[int, npt.NDArray[np.float32]] = {}
 
@@ -94,6 +95,11 @@ class Collection:
     def encoder(self) -> PretrainedEncoder:
         """The encoder, loaded on first use."""
         return loaded(self._encoder)
+
+    @property
+    def story(self) -> str:
+        """What a shipped encoder's gain comes from, in a sentence or two."""
+        return str(self._encoder.origin.get("story", ""))
 
     @cached_property
     def timed(self) -> bool:

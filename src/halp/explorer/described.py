@@ -40,6 +40,7 @@ def describe_state(session: Session) -> dict[str, Any]:
         "long": len(collection.recordings) < len(collection),
         "unit": "s" if collection.timed else "frames",
         "encoder": given.encoder,
+        "story": collection.story,
         "command": _fit_command(session),
         "window": window,
         "stride": stride,

@@ -87,10 +87,14 @@ def candidates(collection: Collection, values: npt.NDArray[np.int16], seed: int 
 
 
 def assess_labels(
-    collection: Collection, values: npt.NDArray[np.int16], names: Sequence[str], model: FewLabelModel
+    collection: Collection,
+    values: npt.NDArray[np.int16],
+    names: Sequence[str],
+    model: FewLabelModel,
+    untrained: PretrainedEncoder | None = None,
 ) -> FewLabelModel:
-    """The model with its cross-validated accuracy, that of the raw coordinates of the same clips and, beside an
-    encoder of the user, of the shipped one that reads them; and a sentence that decides.
+    """The model with its cross-validated accuracy, that of the raw coordinates of the same clips, of an
+    `untrained` encoder and, beside an encoder of the user, of the shipped one; and a sentence that decides.
 
     A class of one recording (or person) cannot be judged and is left out, so that a new class does not hide
     the others'.
@@ -119,15 +123,12 @@ def assess_labels(
         "raw": cross_validate(raw, known, units, recordings, one_scale=True),
     }
     if (shipped := _other_shipped(collection)) is not None:
-        known_rows = collection.beside
-        new = [int(row) for row in rows if int(row) not in known_rows]
-        found = embed_frames(
-            shipped[1], [clip.frames for clip in ready_clips(shipped[1], collection.source, new)]
-        )
-        known_rows.update(zip(new, found, strict=True))
-        beside = np.stack([known_rows[int(row)] for row in rows])
+        beside = _vectors_beside(collection, "shipped", shipped[1], rows)
         scores["shipped"] = cross_validate(beside, known, units, recordings)
         facts["shipped_name"] = shipped[0]
+    if untrained is not None:
+        beside = _vectors_beside(collection, "untrained", untrained, rows)
+        scores["untrained"] = cross_validate(beside, known, units, recordings)
     facts["verdict"] = _verdict(scores, facts.get("shipped_name", ""))
     accuracies = {
         name: {
@@ -139,6 +140,18 @@ def assess_labels(
         for name, score in scores.items()
     }
     return replace(model, assessment={**accuracies, **facts})
+
+
+def _vectors_beside(
+    collection: Collection, name: str, encoder: PretrainedEncoder, rows: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float32]:
+    """Vectors of rows by another encoder; each is computed once."""
+    known = collection.beside.setdefault(name, {})
+    new = [row for row in rows.tolist() if row not in known]
+    if new:
+        found = embed_frames(encoder, [clip.frames for clip in ready_clips(encoder, collection.source, new)])
+        known.update(zip(new, found, strict=True))
+    return np.stack([known[row] for row in rows.tolist()])
 
 
 def _other_shipped(collection: Collection) -> tuple[str, PretrainedEncoder] | None:
@@ -154,7 +167,7 @@ def _other_shipped(collection: Collection) -> tuple[str, PretrainedEncoder] | No
 
 def _verdict(scores: dict[str, Score], shipped: str) -> str:
     """Which encoder to keep; nothing is certain where one's accuracy lies in the interval of the other's."""
-    names = {"raw": "positions alone", "shipped": shipped}
+    names = {"raw": "positions alone", "shipped": shipped, "untrained": "the untrained encoder"}
     own, other = scores["encoder"], max(scores.keys() - {"encoder"}, key=lambda name: scores[name].accuracy)
     best, points = scores[other], 100 * (own.accuracy - scores[other].accuracy)
     if best.low <= own.accuracy <= best.high or own.low <= best.accuracy <= own.high:

@@ -26,6 +26,7 @@ from halp.explorer.label_column import LabelColumn, label_rows
 from halp.explorer.labels import LabelBook
 
 if TYPE_CHECKING:
+    from halp.encoders.pretrained import PretrainedEncoder
     from halp.evaluation.analysis.prototypes import KeySpace
     from halp.explorer.camera import LiveCamera
     from halp.explorer.collection import Collection
@@ -244,6 +245,8 @@ class Session:
                 self.collection.name_by(before)
                 raise
             self.settings_kept = kept
+        if "researcher" in settings:
+            self._fitted = -1  # the model is compared with more
         self.touch()
 
     def skip(self, rows: Sequence[int]) -> None:
@@ -314,7 +317,17 @@ class Session:
         if self.model is not None:
             self.touch()
             if self.labels.now is column.labels:  # nobody has labelled meanwhile
-                self.model = assess_labels(self.collection, values, names, self.model)
+                untrained = self._untrained if self.settings_kept.get("researcher") else None
+                self.model = assess_labels(self.collection, values, names, self.model, untrained)
+
+    @cached_property
+    def _untrained(self) -> PretrainedEncoder | None:
+        """The encoder's architecture with its initial weights, for researchers to compare with."""
+        from halp.evaluation.evaluate_run import fresh_weights
+        from halp.features.loading import as_encoder
+
+        encoder = as_encoder(self.settings.encoder, self.collection.source)
+        return fresh_weights(encoder) if encoder.architecture else None
 
     # -- what the page asks for
 

@@ -36,7 +36,7 @@ class KnownEncoder:
         self.topology = topology_from_json(facts["topology"])
         self.persons, self.frames = int(facts["persons"]), int(facts["frames"])
         self.output_size, self.normalisation = int(facts["output_size"]), list(facts["normalisation"])
-        self.key_facts = dict(facts["key"])
+        self.key_facts, self.origin = dict(facts["key"]), dict(facts["origin"])
 
     @cached_property
     def loaded(self) -> PretrainedEncoder:
@@ -77,7 +77,8 @@ def _known(path: Path) -> SomeEncoder:
     encoder = _load(path)
     if not portable(encoder):
         return encoder
-    facts = {name: getattr(encoder, name) for name in ("persons", "frames", "output_size", "normalisation")}
+    plain = ("persons", "frames", "output_size", "normalisation", "origin")
+    facts = {name: getattr(encoder, name) for name in plain}
     facts |= {"topology": asdict(encoder.topology), "key": key_facts(encoder)}
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
