@@ -167,7 +167,15 @@ function Chosen() {
 export function Similar() {
   const answer = s.found.value;
   const examples = s.yes.value.length + s.spans.value.length;
-  if (!examples) return <Empty title="Search by example">Look at a movement and press “Find similar”. Then say yes or no to what comes up, and the search follows you.</Empty>;
+  const clip = s.about.value;
+  if (!examples) {
+    return (
+      <>
+        <Empty title="Search by example">{clip ? "Find what moves alike." : "Choose a movement on the map, and find what moves alike."} Then say yes or no to what comes up, and the search follows you.</Empty>
+        {clip && <div class="acts"><button type="button" class="primary" onClick={() => s.searchLike([clip.row])}>Find similar to {clip.name}</button></div>}
+      </>
+    );
+  }
   return (
     <>
       <h2>Like {examples === 1 ? "this" : `these ${examples}`}{s.no.value.length > 0 && `, unlike ${s.no.value.length}`}</h2>

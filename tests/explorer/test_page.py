@@ -315,6 +315,7 @@ def test_names_of_recordings_are_text_whatever_stands_in_them(
         page.fill("#find", "onerror")
         page.wait_for_selector("#find-list li:has-text('<img')")
         page.keyboard.press("Enter")
+        page.click("#tab-similar")
         page.click("text=Find similar")
         page.wait_for_selector(".grid:not(.small) .mini canvas[data-frame]")
         assert page.locator("img").count() == 0

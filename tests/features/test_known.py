@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,15 +15,6 @@ from halp.encoders.pretrained import PretrainedEncoder, compacted
 from halp.features.cache import feature_key
 from halp.features.known import KnownEncoder, SomeEncoder, open_compact
 from halp.features.loading import load_encoder
-
-START = """
-import sys
-from pathlib import Path
-from halp.explorer.session import Session, Settings
-collection = Session(Settings(Path(sys.argv[1]), "halp-base"))._read()
-collection.lay_out("pca"), collection.lay_out("tsne"), collection.group()
-print("torch" in sys.modules)
-"""
 
 
 @pytest.fixture
@@ -66,10 +55,3 @@ def test_encoder_is_loaded_again_where_something_changed(
     else:
         monkeypatch.setenv("HALP_CACHE", "")
     assert isinstance(opened(package, store.path), PretrainedEncoder)
-
-
-@pytest.mark.heavy
-def test_warm_start_of_the_explorer_draws_its_map_without_torch(package: Path, store: Store) -> None:
-    command = [sys.executable, "-c", START, str(store.path)]
-    outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
-    assert outputs == ["True\n", "False\n"]
