@@ -137,7 +137,7 @@ def curve_alarms(rng: np.random.Generator, trials: int) -> dict[str, float]:
     return rates
 
 
-def cycles(rng: np.random.Generator, trials: int) -> dict[str, float]:
+def cycles(rng: np.random.Generator, trials: int, repetitions: int) -> float:
     """The cycle time of a knee that bends again and again, whose cycles vary by 8 % around 1.5 s, with sensor
     noise.
     """
@@ -146,7 +146,7 @@ def cycles(rng: np.random.Generator, trials: int) -> dict[str, float]:
     for _ in range(trials):
         parts = [
             np.sin(np.pi * np.linspace(0, 1, round(30 * rng.normal(1.5, 0.12)), endpoint=False)) ** 2
-            for _ in range(9)
+            for _ in range(repetitions)
         ]
         angle = np.radians(70 * np.concatenate(parts))
         joints = np.zeros((len(angle), 6, 3))
@@ -159,7 +159,7 @@ def cycles(rng: np.random.Generator, trials: int) -> dict[str, float]:
             PoseTrack("made", 0, joints, topology_for(names, 3), 30.0), angle="knee_left"
         ).to_json()
         found.append(holds(row["cycle_interval"], 1.5))
-    return {"cycle time of 9 repetitions": float(np.mean(found))}
+    return float(np.mean(found))
 
 
 def counted(rng: np.random.Generator, trials: int) -> dict[str, float]:
@@ -211,7 +211,11 @@ def measure(trials: int, seed: int = 0) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     coverage, alarms = between(rng, trials)
     more, further = paired(rng, trials)
-    coverage = means(rng, 4 * trials) | coverage | more | cycles(rng, trials)
+    coverage = means(rng, 4 * trials) | coverage | more
+    coverage |= {
+        f"cycle time of {n} repetitions": cycles(np.random.default_rng(seed + n), trials, n)
+        for n in (4, 9, 20)
+    }
     coverage |= counted(np.random.default_rng(seed + 1), trials)
     return {
         "trials": trials,

@@ -49,7 +49,7 @@ def test_a_collection_is_searched_like_its_source_and_nothing_is_embedded(
     windows = ("--window", "1", "--stride", "0.5", "--fps", "30")
     main(["embed", "halp-base", str(files), str(tmp_path / "all"), *windows, *OPTIONS])
     plain = found(capsys, "search", "halp-base", "a/2", "--in", files, "-k", "5", *windows, *OPTIONS)
-    monkeypatch.setattr(embedding, "embed_blocks", None)  # would fail
+    monkeypatch.setattr("halp.features.encode.embed_blocks", None)  # would fail
     kept = found(capsys, "search", "halp-base", "a/2", "--in", tmp_path / "all", "-k", "5")
     assert [(hit["name"], hit["start"]) for hit in kept] == [(hit["name"], hit["start"]) for hit in plain]
     np.testing.assert_allclose([h["similarity"] for h in kept], [h["similarity"] for h in plain], atol=2e-3)

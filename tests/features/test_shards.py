@@ -24,7 +24,7 @@ from halp.data.ingest.pipeline import Pipeline
 from halp.data.ingest.shards import FileHashes
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.features import embed as embedding
+from halp.features import encode as embedding
 from halp.features import shards
 from halp.features.content import StoredClips
 from halp.features.opening import open_source

@@ -16,25 +16,36 @@ FEWEST_DRAWN = 5  # recordings or people; fewer cannot tell how they differ
 COUNTED = "one recording is counted completely, not sampled; see the summary over people"
 
 
-def mean_interval(values: npt.ArrayLike, step: float = 0.0) -> list[float] | None:
+def mean_interval(values: npt.ArrayLike, step: float = 0.0, *, serial: bool = False) -> list[float] | None:
     """Student's interval of a mean; None if fewer than two values are known.
 
     It holds for values that are independent of each other and not too skewed. `step` is the time between two
-    frames, if the values are times from one frame to another: their spread counts as that of two rounded
-    times, 0.41 steps, where it happens to be less.
+    frames, if the values are durations: their spread counts as that of two rounded times, 0.41 steps, where
+    it happens to be less, and the interval is that of the logarithm, so that its ends are positive. `serial`:
+    neighbours share a boundary that depends on both, which makes them alike and their spread too small; it is
+    widened by their correlation, plus 1 / n, by which that is too low in a sample.
 
     >>> [round(end, 3) for end in mean_interval([1.0, 2.0, 3.0]) or ()]
     [-0.484, 4.484]
+    >>> [round(end, 3) for end in mean_interval([1.0, 2.0, 3.0], step=0.01) or ()]
+    [0.578, 6.926]
     """
     from scipy.stats import t
 
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
-    if len(known) < 2:
+    count = len(known)
+    if count < 2:
         return None
-    spread = max(known.std(ddof=1), step / math.sqrt(6))
-    reach = float(t.ppf(0.975, len(known) - 1) * spread / math.sqrt(len(known)))
-    return [float(known.mean()) - reach, float(known.mean()) + reach]
+    mean = float(known.mean())
+    spread = max(float(known.std(ddof=1)), step / math.sqrt(6))
+    if serial and (apart := known - mean).any():
+        alike = float(apart[1:] @ apart[:-1] / (apart @ apart)) + 1 / count
+        spread *= math.sqrt(1 + 2 * (1 - 1 / count) * max(alike, 0.0))
+    reach = float(t.ppf(0.975, count - 1)) * spread / math.sqrt(count)
+    if step and mean > 0:
+        return [mean * math.exp(-reach / mean), mean * math.exp(reach / mean)]
+    return [0.0 if step else mean - reach, mean + reach]
 
 
 def described(values: npt.ArrayLike, step: float = 0.0) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class Repetitions:
         pauses = [r.pause for r in self.repetitions if r.pause is not None and not r.partial]
         ranges = [r.range for r in self.repetitions if r.range is not None and not r.partial]
         partial, step = len(self.repetitions) - self.count, 1 / self.poses.fps
-        cycle = mean_interval(cycles, step)
+        cycle = mean_interval(cycles, step, serial=True)
         summary = {
             "count": self.count,
             "count_interval": [self.count, self.count + partial],
