@@ -20,7 +20,7 @@ from halp.core.errors import InputError
 from halp.data.spans import NOBODY, Event, Events
 from halp.tasks.bouts import measures, observed_bouts, transitions
 from halp.tasks.group_tests import compare_groups, permutation_p
-from halp.tasks.stats import entropy, statistics
+from halp.tasks.stats import entropy, statistics, stats
 
 HAND = Events(
     [
@@ -46,6 +46,20 @@ def test_statistics_of_two_recordings_are_those_computed_by_hand() -> None:
     assert rows["b", "sit"]["latency"] == 1.0
     none = rows["b", "walk"]
     assert (none["count"], none["share"], none["mean"], none["latency"]) == (0, 0.0, None, None)
+
+
+def test_one_person_of_every_video_is_counted() -> None:
+    names = ("film#1", "film#2", "alone")
+    events = Events([Event(name, 0, 1 + at, "walk") for at, name in enumerate(names)], {"film#2": 8.0})
+
+    def counted(person: str | None) -> dict[str, float]:
+        return {row["recording"]: row["share"] for row in stats(events, person=person).recordings}
+
+    assert counted("1") == {"alone": 1.0, "film#1": 1.0}
+    assert counted("2") == {"film#2": 0.25}
+    assert counted("all") == counted(None) == counted("1") | counted("2")
+    with pytest.raises(InputError, match="no person 'left'; events know people by their numbers alone: 1, 2"):
+        counted("left")
 
 
 def test_bins_share_out_bouts_and_time() -> None:

@@ -84,6 +84,7 @@ def stats(
     measure: str = "share",
     test: str = "permutation",
     annotator: str | None = None,
+    person: str | None = None,
     recordings: AnySource | None = None,
     concurrent: bool = False,
     from_format: str = "auto",
@@ -125,6 +126,8 @@ def stats(
         statsmodels).
     annotator : str, optional
         Count events of human or model only (the column source of events).
+    person : str, optional
+        Where a video shows several people, count the one with this number (see `halp people`), or all.
     recordings : source, optional
         A store or recordings: names are matched, lengths are known.
     concurrent : bool
@@ -151,6 +154,8 @@ def stats(
     [('sit', 0.5), ('walk', 0.5)]
     """
     chosen = of_source(read_matched(events, from_format, recordings), annotator)
+    if person not in (None, "all"):
+        chosen = _of_person(chosen, str(person))
     table = None if people is None or isinstance(people, Mapping) else people
     if covariates and table is None:
         raise InputError("covariates are columns of a table of people; give it with --people")
@@ -184,6 +189,20 @@ def stats(
         seed=seed,
         progress=progress,
     )
+
+
+def _of_person(events: Events, person: str) -> Events:
+    """Events of one person of every video; who is alone in a recording is its first."""
+    number = {name: str(person_of(name) or 1) for name in events.recordings}
+    if person not in number.values():
+        known = ", ".join(sorted({*number.values()}, key=int))
+        raise InputError(
+            f"{events.origin} has no person '{person}'; events know people by their numbers alone: {known} (see"
+            " `halp people`)"
+        )
+    lengths = {name: length for name, length in events.lengths.items() if number[name] == person}
+    kept = [event for event in events if number[event.recording] == person]
+    return replace(events, events=kept, lengths=lengths)
 
 
 def _numbers(column: Mapping[str, str], name: str) -> dict[str, float]:
