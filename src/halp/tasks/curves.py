@@ -37,6 +37,7 @@ POINTS = 101
 #: Why numbers have no interval, by their place in the answer; `low` and `high` are that of `mean`.
 NO_INTERVAL = {
     "groups.std": "it describes the spread of people (or cycles)",
+    "groups.min, max": "read from the mean curve, which has a band at every moment",
     "test.t": "a test statistic; p belongs to it",
     "test.threshold": "a test statistic",
     "test.clusters": "p belongs to a cluster; its edges are not estimates of where a difference begins",
