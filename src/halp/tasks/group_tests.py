@@ -15,7 +15,7 @@ import numpy.typing as npt
 from halp.core.errors import InputError, check_choice
 from halp.data.spans import Events
 from halp.tasks.bouts import Bouts, false_discovery, measures
-from halp.tasks.intervals import mean_interval, median_interval, welch_interval
+from halp.tasks.intervals import described, median_interval, welch_interval
 
 Floats = npt.NDArray[np.float64]
 MEASURES = ("share", "rate", "mean", "count", "total", "latency")
@@ -122,9 +122,7 @@ def compare_groups(
             kept = [person for person, ok in zip(known, there) if ok]
             row |= _adjusted(row, numbers[there], group[there], kept, covariates, resamples, seed)
         rows.append(row)
-    tested = [row for row in rows if row["p"] is not None]
-    for row, corrected in zip(tested, false_discovery([row["p"] for row in tested])):
-        row["p_corrected"] = corrected
+    correct_p(rows)
     facts = {"test": test, "persons": sizes, "left_out": len(persons) - len(known), "labels": rows}
     return {"design": "between people", "covariates": sorted(covariates or ()), **facts}
 
@@ -141,18 +139,7 @@ def _compare_label(
     parts = [values[group == number] for number in range(len(names))]
     row: dict[str, Any] = {
         "label": label,
-        "groups": [
-            {
-                "group": name,
-                "persons": len(part),
-                "mean": float(part.mean()) if len(part) else None,
-                "median": float(np.median(part)) if len(part) else None,
-                "median_interval": median_interval(part),
-                "std": float(part.std(ddof=1)) if len(part) > 1 else None,
-                "interval": mean_interval(part),
-            }
-            for name, part in zip(names, parts)
-        ],
+        "groups": [group_row(name, part) for name, part in zip(names, parts)],
         "p": None,
         "p_corrected": None,
         "pairs": [],
@@ -177,6 +164,27 @@ def _compare_label(
             }
         )
     return row
+
+
+def group_row(name: str, values: Floats) -> dict[str, Any]:
+    """The people of a group: mean and median of their values with intervals."""
+    facts = described(values)
+    return {
+        "group": name,
+        "persons": len(values),
+        "mean": facts["mean"],
+        "median": float(np.median(values)) if len(values) else None,
+        "median_interval": median_interval(values),
+        "std": facts["std"],
+        "interval": facts["interval"],
+    }
+
+
+def correct_p(rows: Sequence[dict[str, Any]]) -> None:
+    """Add `p_corrected` over labels (Benjamini-Hochberg) to the rows that have a p."""
+    tested = [row for row in rows if row["p"] is not None]
+    for row, corrected in zip(tested, false_discovery([row["p"] for row in tested])):
+        row["p_corrected"] = corrected
 
 
 def _hedges(first: Floats, second: Floats) -> dict[str, Any]:

@@ -84,34 +84,25 @@ def sums_interval(
     `statistic` takes sums `(R, k)`; on the scale `share` it lies between 0 and 1, on `correlation` between
     -1 and 1. None below `FEWEST_DRAWN` rows, and where leaving one out changes nothing or is not defined.
     """
+    from scipy.special import expit, logit
     from scipy.stats import t
 
     values = np.asarray(rows, dtype=np.float64)
     count = len(values)
     if count < FEWEST_DRAWN:
         return None
-    there, back = _SCALES[scale]
+    scales = {
+        "plain": (np.asarray, np.asarray),
+        "share": (logit, expit),
+        "correlation": (np.arctanh, np.tanh),
+    }
+    there, back = scales[scale]
     with np.errstate(all="ignore"):
         found = there(statistic(np.concatenate([values.sum(0)[None], values.sum(0) - values])))
     if not np.isfinite(found).all() or np.ptp(found[1:]) == 0:
         return None
     reach = t.ppf(0.975, count - 1) * math.sqrt((count - 1) * found[1:].var())
     return [float(back(found[0] - reach)), float(back(found[0] + reach))]
-
-
-def _logit(share: Floats) -> Floats:
-    return np.asarray(np.log(share / (1 - share)))
-
-
-def _unlogit(value: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-value)))
-
-
-_SCALES: Mapping[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
-    "plain": (np.asarray, np.asarray),
-    "share": (_logit, _unlogit),
-    "correlation": (np.arctanh, np.tanh),
-}
 
 
 def share_interval(count: int, total: int) -> list[float] | None:

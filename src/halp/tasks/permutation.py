@@ -50,7 +50,7 @@ def cluster_permutation(
         statistic, orders, exact = _flips(one - other, resamples, seed)
     else:
         statistic, orders, exact = _exchanges(np.concatenate([one, other]), len(one), resamples, seed)
-    observed = statistic(next(iter(_identity(paired, len(one), len(other)))))
+    observed = statistic(np.ones(len(one)) if paired else np.arange(len(one)))
     clusters = _clusters(observed, limit)
     largest = np.array(
         [max((mass for *_, mass in _clusters(statistic(order), limit)), default=0.0) for order in orders]
@@ -71,11 +71,6 @@ def cluster_permutation(
         "clusters": rows,
         "p": min((row["p"] for row in rows), default=1.0),
     }
-
-
-def _identity(paired: bool, first: int, second: int) -> Iterator[npt.NDArray[Any]]:
-    """The observed order."""
-    yield np.ones(first) if paired else np.arange(first)
 
 
 def _flips(differences: Floats, resamples: int, seed: int) -> tuple[Any, Iterator[npt.NDArray[Any]], bool]:

@@ -19,10 +19,10 @@ import numpy as np
 
 from halp.core.errors import InputError, check_choice
 from halp.data.spans import Events
-from halp.tasks.bouts import Bouts, false_discovery
+from halp.tasks.bouts import Bouts
 from halp.tasks.events.cells import needed
-from halp.tasks.group_tests import Floats, person_values
-from halp.tasks.intervals import bootstrap_interval, described, mean_interval, median_interval, names_of
+from halp.tasks.group_tests import Floats, correct_p, group_row, person_values
+from halp.tasks.intervals import bootstrap_interval, mean_interval, names_of
 
 TESTS = ("permutation", "mixed")
 Values = dict[str, dict[str, dict[str, float]]]  # label → condition → person → value
@@ -99,9 +99,7 @@ def compare_conditions(
         _compare_label(label, row, names, test, covariates or {}, resamples, seed)
         for label, row in values.items()
     ]
-    tested = [row for row in rows if row["p"] is not None]
-    for row, corrected in zip(tested, false_discovery([row["p"] for row in tested])):
-        row["p_corrected"] = corrected
+    correct_p(rows)
     return {
         "design": "within people",
         "test": test,
@@ -129,16 +127,7 @@ def _compare_label(
     )
     row: dict[str, Any] = {
         "label": label,
-        "groups": [
-            {
-                "group": name,
-                "persons": len(known[name]),
-                "median": _median(known[name]),
-                "median_interval": median_interval(list(known[name].values())),
-                **_plain(known[name]),
-            }
-            for name in names
-        ],
+        "groups": [group_row(name, np.array(list(known[name].values()))) for name in names],
         "complete": len(both),
         "p": None,
         "p_corrected": None,
@@ -158,15 +147,6 @@ def _compare_label(
             {"first": names[a], "second": names[b], **_paired(table[:, a] - table[:, b], seed)}
         )
     return row
-
-
-def _median(values: Mapping[str, float]) -> float | None:
-    return float(np.median(list(values.values()))) if values else None
-
-
-def _plain(values: Mapping[str, float]) -> dict[str, Any]:
-    facts = described(list(values.values()))
-    return {name: facts[name] for name in ("mean", "std", "interval")}
 
 
 def _paired(difference: Floats, seed: int) -> dict[str, Any]:
