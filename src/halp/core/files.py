@@ -136,6 +136,12 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def file_state(path: Path) -> list[int]:
+    """Size and times of a file, which change when it is written."""
+    status = os.stat(path)
+    return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
+
+
 def sync_folder(path: Path) -> None:
     """Make renames inside a folder survive a power cut (where the system lets one open folders)."""
     try:

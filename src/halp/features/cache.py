@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from halp._version import __version__
 from halp.core.errors import InputError
-from halp.core.files import building, cache_home, sha256, write_text
+from halp.core.files import building, cache_home, file_state, sha256, write_text
 from halp.core.locks import CannotLock, InUse, locked
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ Vectors = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 ENTRY = "entry.json"
 _FORMAT = 6
-_STATE = ("st_size", "st_ino", "st_mtime_ns", "st_ctime_ns")
 _PATIENCE = 24 * 3600.0  # seconds to wait for a process that computes the same features
 _PLAIN = (int, float, str, bool, type(None))
 BATCH = 256  # clips encoded together
@@ -170,14 +169,8 @@ def _write(folder: Path, width: int, blocks: Iterable[Vectors], rest: Rest | Non
         np.save(folder / f"{name}.npy", values, allow_pickle=False)
     files = {name: folder / f"{name}.npy" for name in ("vectors", *arrays)}
     hashes = {name: sha256(path) for name, path in files.items()}
-    states = {name: _state(path) for name, path in files.items()}
+    states = {name: file_state(path) for name, path in files.items()}
     write_text(folder / ENTRY, json.dumps({"sha256": hashes, "state": states, "facts": dict(facts)}))
-
-
-def _state(path: Path) -> list[int]:
-    """Size and times of a file, which change when it is written."""
-    status = os.stat(path)
-    return [getattr(status, name) for name in _STATE]
 
 
 def open_entry(
@@ -191,7 +184,7 @@ def open_entry(
         arrays: Arrays = {}
         for name, expected in stated["sha256"].items():
             path = _regular(folder / f"{name}.npy")
-            trusted = not verify and stated.get("state", {}).get(name) == _state(path)
+            trusted = not verify and stated.get("state", {}).get(name) == file_state(path)
             if not trusted and sha256(path) != expected:
                 raise ValueError(f"{path.name} was changed after it was written")
             arrays[name] = np.load(path, mmap_mode="r" if name == "vectors" else None, allow_pickle=False)

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
+from halp.core.files import file_state
 from halp.data.arrays import checked_array
 from halp.data.clip import Clip, Dropped, runs
 from halp.data.ingest.pipeline import Pipeline
-from halp.data.ingest.shards import FileHashes, file_state, item_files, item_keys
+from halp.data.ingest.shards import FileHashes, item_files, item_keys
 from halp.data.readers import Item, reader_options
 from halp.data.readers.archives import expansion_limit
 from halp.data.source_files import excluding_files, walk

@@ -8,7 +8,6 @@ left out at once. More lists are looked into until the recall is high enough, fo
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,7 +54,7 @@ class Segment:
 
     file: str
     sha256: str
-    state: tuple[int, ...]
+    state: list[int]
     shards: list[tuple[str, int]]
 
     @property
@@ -174,11 +173,6 @@ def _keep_filters(folder: Path | None, filters: dict[str, tuple[int, float]]) ->
             told = read_json(folder / FACTS)
             told["facts"]["filters"] = dict(list(filters.items())[-_FILTERS:])
             write_json(folder / FACTS, told)
-
-
-def file_state(path: Path) -> tuple[int, ...]:
-    status = os.stat(path)
-    return status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 def recall_of(found: Rows, exact: Rows) -> float:

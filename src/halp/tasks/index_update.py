@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from halp.core.errors import InputError
-from halp.core.files import atomic_path, read_json, sha256, write_json
+from halp.core.files import atomic_path, file_state, read_json, sha256, write_json
 from halp.core.locks import CannotLock, locked
 from halp.core.progress import Bar
 from halp.tasks.index import (
@@ -33,7 +33,6 @@ from halp.tasks.index import (
     Segment,
     Vectors,
     faiss_module,
-    file_state,
 )
 from halp.tasks.index_recall import BLOCK, Piece, Sample, blocks, pieces_of, unit
 
@@ -124,7 +123,7 @@ def _open_segment(folder: Path, segment: Segment) -> Any:
     """The index of a segment, mapped; None if its bytes are not those that were written."""
     faiss, path = faiss_module(), folder / segment.file
     with suppress(OSError, RuntimeError):
-        if tuple(segment.state) == file_state(path) or sha256(path) == segment.sha256:
+        if segment.state == file_state(path) or sha256(path) == segment.sha256:
             return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
     return None
 
@@ -235,7 +234,7 @@ class _Builder:
             if self.writable:
                 warnings.warn(f"the index cannot be kept in '{self.folder}' ({error})", stacklevel=5)
             self.writable = False
-            return Segment("", "", (), shards)
+            return Segment("", "", [], shards)
 
     def _keep(self, index: ApproximateIndex) -> None:
         """Write the parts of the index, and remove unused segments."""

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halp.core.files import cache_home, sha256, write_text
+from halp.core.files import cache_home, file_state, sha256, write_text
 from halp.data.readers import Item
 from halp.data.source_files import place_below, unreadable
 from halp.data.text_files import utf8
 
 FILES, BYTES = 256, 16 << 20  # of a shard, whichever is reached first
 _SETTLED = 2 * 10**9  # nanoseconds: clocks of file systems are coarse
-_FIELDS = ("st_size", "st_ino", "st_mtime_ns", "st_ctime_ns")
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,6 @@ def settled(newest: int, look: int) -> bool:
     unnoticed.
     """
     return newest < look - _SETTLED
-
-
-def file_state(file: Path) -> list[int]:
-    """Size and times of a file, which change when it is written."""
-    status = os.stat(file)
-    return [getattr(status, name) for name in _FIELDS]
 
 
 class FileHashes:
@@ -74,20 +67,19 @@ class FileHashes:
         for file in files:
             place = self.place(file)
             try:
-                status = os.stat(file)
-                self.states[file] = state = [getattr(status, name) for name in _FIELDS]
+                self.states[file] = state = file_state(file)
                 known = self._known.get(place)
                 if known is None or known[:-1] != state:
                     known = [*state, sha256(file)]
                     self.read += 1
                     changed = True
-                    if settled(max(status.st_mtime_ns, status.st_ctime_ns), now):
+                    if settled(max(state[2:]), now):
                         self._known[place] = known
                     else:
                         self._known.pop(place, None)
             except OSError as error:
                 raise unreadable(file, error) from error
-            hashes[file] = (str(known[-1]), status.st_size)
+            hashes[file] = (str(known[-1]), state[0])
         if changed:
             self._keep()
         return hashes
