@@ -217,6 +217,8 @@ def test_recordings_are_matched_by_stem_and_the_rest_is_named() -> None:
             "line 1: column 'label' is there twice",
         ),
         ("x.csv", "recording,start,stop,label\na,0,1,wa\0lk\n", "NUL"),
+        ("x.csv", "recording,start,stop,label\na,0,1,walk\na,1,5,2,sit\n", "line 3: 5 cells below 4 names"),
+        ("x.csv", 'recording,start,stop,label\na,0,1,"walk\na,1,2,sit\n', r"not CSV \(unexpected end"),
         ("x.TextGrid", 'File type = "ooTextFile"\n"TextGrid"\n0\n1\n1e999\n', "not a TextGrid"),
         ("x.eaf", '<?xml version="1.0" encoding="UTF-7"?><a/>', "save it as UTF-8|not XML"),
         ("x.eaf", '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "document type or entities"),

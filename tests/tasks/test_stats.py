@@ -18,6 +18,7 @@ from scipy import stats as scipy_stats
 from halp.cli import main
 from halp.core.errors import InputError
 from halp.data.spans import NOBODY, Event, Events
+from halp.tasks.agreement import compare_accounts
 from halp.tasks.bouts import measures, observed_bouts, transitions
 from halp.tasks.group_tests import compare_groups, permutation_p
 from halp.tasks.stats import entropy, statistics, stats
@@ -60,6 +61,16 @@ def test_one_person_of_every_video_is_counted() -> None:
     assert counted("all") == counted(None) == counted("1") | counted("2")
     with pytest.raises(InputError, match="no person 'left'; events know people by their numbers alone: 1, 2"):
         counted("left")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+@pytest.mark.parametrize("name", ["gap", "shortest", "start", "stop", "bins"])
+def test_times_that_are_no_numbers_of_seconds_are_refused(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"{name} .*{value:g} s cannot be"):
+        statistics(HAND, resamples=9, **{name: value})
+    if name in ("gap", "shortest"):
+        with pytest.raises(InputError, match=f"{name} = {value:g} s cannot be used"):
+            compare_accounts(HAND, HAND, **{name: value})
 
 
 def test_bins_share_out_bouts_and_time() -> None:

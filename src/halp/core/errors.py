@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 
 from halp._version import DISTRIBUTION
@@ -43,6 +44,20 @@ class LostProcess(Exception):
     """Another process of the job was lost; the last save is complete."""
 
     exit_code = 1
+
+
+def check_seconds(**values: float | None) -> None:
+    """Raise unless every value is a finite number from zero on; None is as if it were not given.
+
+    >>> check_seconds(gap=0.5, stop=None)
+    >>> check_seconds(gap=float("nan"))
+    Traceback (most recent call last):
+    ...
+    halp.core.errors.InputError: gap = nan s cannot be used; give 0 or more seconds
+    """
+    for name, value in values.items():
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(f"{name} = {value:g} s cannot be used; give 0 or more seconds")
 
 
 def check_choice(kind: str, name: str, known: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, check_seconds
 from halp.data.spans import UNSEEN, Event, Events
 from halp.tasks.intervals import COUNTED, FEWEST_DRAWN, Floats, rounded, sums_interval
 from halp.tasks.read_events import EventsLike, read_matched
@@ -121,7 +121,8 @@ def compare_accounts(
     overlap : intersection over union at which two bouts of one label count as the same.
     gap, shortest : how events become bouts, as in `halp stats`.
     """
-    if bins <= 0 or not 0 < overlap <= 1:
+    check_seconds(gap=gap, shortest=shortest)
+    if not 0 < bins < math.inf or not 0 < overlap <= 1:
         raise InputError(
             f"bins of {bins:g} s and an overlap of {overlap:g} cannot be used; give more than 0, overlap"
             " up to 1"

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, check_seconds
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import UNSEEN, Event, Events
 from halp.encoders.pretrained import PretrainedEncoder
@@ -121,6 +121,7 @@ def motifs(
     $ halp motifs halp-base recordings --save motifs.npz --html motifs.html --out motifs.csv
     $ halp motifs halp-base new-recordings --model motifs.npz --out motifs.csv
     """
+    check_seconds(shortest=shortest)
     reading = combine(reading, keywords)
     fitted = model if model is None or isinstance(model, MotifModel) else load_motifs(model)
     width = reading.window or (1.0 if fitted is None else float(fitted.facts.get("window", 1.0)))

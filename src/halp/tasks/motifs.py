@@ -8,6 +8,7 @@ other seeds and by halves of the data.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -144,8 +145,8 @@ def fit_motifs(
         raise InputError(
             f"{total} windows cannot make {count or 'any'} motifs; use more recordings or shorter strides"
         )
-    if sticky < 0:
-        raise InputError(f"sticky = {sticky:g} is negative; 0 leaves durations free, more lengthens them")
+    if not 0 <= sticky < math.inf:
+        raise InputError(f"sticky = {sticky:g} cannot be used; 0 leaves durations free, more lengthens them")
     parts = _some_parts(sequences, seed)
     mean, axes = _projection(parts, seed)
     projected = [_projected(part, mean, axes) for part in parts]

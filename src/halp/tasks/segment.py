@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, check_seconds
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Event
 from halp.data.windows import STRIDE, WINDOW, WindowSettings
@@ -84,6 +84,7 @@ def segment(
     >>> [(segment.start, segment.stop, segment.label) for segment in timeline]
     [(0.0, 8.0, 'group 1')]
     """
+    check_seconds(shortest=shortest)
     loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     reading = combine(reading, keywords)
     cutting = timeline_cutting(loaded, reading.windows)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.core.errors import InputError, check_choice
+from halp.core.errors import InputError, check_choice, check_seconds
 from halp.data.spans import Events, person_of
 from halp.data.text_files import point_number
 from halp.features.source import AnySource
@@ -265,10 +265,8 @@ def statistics(
             "a mixed model needs people who were seen several times; name their conditions with --within"
             " COLUMN"
         )
-    for name, value in {"gap": gap, "shortest": shortest, "start": start}.items():
-        if value < 0:
-            raise InputError(f"{name} = {value:g} s is below zero; give 0 or more seconds")
-    if bins is not None and bins <= 0:
+    check_seconds(gap=gap, shortest=shortest, start=start, stop=stop)
+    if bins is not None and not 0 < bins < math.inf:
         raise InputError(f"bins of {bins:g} s cannot be made; give more than 0 seconds")
     tiers = observed_bouts(events.check(concurrent=concurrent).merged(gap, shortest), start, stop)
     labels = events.labels

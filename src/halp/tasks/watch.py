@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import warnings
@@ -73,7 +74,7 @@ def live(
             "a layout is given only for frames on standard input; videos and cameras have their own"
         )
     rate = camera_rate(source) or (15.0 if fps is None else fps)
-    if rate <= 0:
+    if not 0 < rate < math.inf:
         raise InputError(f"fps = {fps:g}: frames per second must be above 0")
     dimensions = fitted.encoder.topology.dimensions
     layout = "mediapipe-33" if dimensions == 3 else "mediapipe-33-2d"

@@ -133,7 +133,7 @@ def read_csv(path: Path) -> Rows:
     if "\0" in text:
         raise problem(path, "", "it holds a NUL character", "save it again as a CSV table in UTF-8")
     first = max(text.split("\n")[:40], key=lambda line: max(map(line.count, ",;\t")), default="")
-    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=max(",;\t", key=first.count))
+    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=max(",;\t", key=first.count), strict=True)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         same: dict[str, str] = {}  # names and labels come again and again; each is kept once
@@ -172,9 +172,7 @@ def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]], *, decimal_com
                 raise problem(
                     path, f"line {line}", f"column '{twice}' is there twice", "rename one of the two"
                 )
-            table = (
-                (line, dict(zip_longest(header, row[: len(header)], fillvalue=""))) for line, row in rows
-            )
+            table = (_named(path, header, *each) for each in rows)
             return reads(path, map(_with_points, table) if decimal_comma else table)
     raise problem(
         path,
@@ -182,6 +180,16 @@ def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]], *, decimal_com
         "its header is neither of events nor of BORIS",
         f"name the columns {', '.join(COLUMNS[:4])} (and {', '.join(COLUMNS[4:])})",
     )
+
+
+def _named(path: Path, header: list[str], line: int, row: list[str]) -> tuple[int, dict[str, str]]:
+    """A row by the names of its columns; further cells are empty, as programs for tables write them."""
+    if any(row[len(header) :]):
+        fault = f"{len(row)} cells below {len(header)} names of columns"
+        raise problem(
+            path, f"line {line}", fault, "put cells with a comma in quotation marks, or name all columns"
+        )
+    return line, dict(zip_longest(header, row[: len(header)], fillvalue=""))
 
 
 def _with_points(row: tuple[int, dict[str, str]]) -> tuple[int, dict[str, str]]:
