@@ -36,6 +36,22 @@ def test_file_takes_its_name_when_it_is_whole_and_a_failed_one_leaves_the_old(tm
     }
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_link_stays_a_link_and_a_pipe_is_refused_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "table.csv").write_text("old")
+    link, pipe = tmp_path / "link.csv", tmp_path / "pipe.csv"
+    link.symlink_to(Path("far") / "table.csv")
+    files.write_text(link, "new")
+    assert link.is_symlink()
+    assert (tmp_path / "far" / "table.csv").read_text() == "new"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="a device or a pipe, not a regular file"):
+        files.write_text(pipe, "new")
+    assert pipe.is_fifo()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["far", "link.csv", "pipe.csv"]
+
+
 def test_content_and_name_reach_the_disk_in_this_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

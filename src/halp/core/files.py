@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import ctypes
+import errno
 import glob
 import hashlib
 import json
@@ -31,10 +32,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path` to write a file to; it takes the name `path` when the body ends well.
 
     Readers see the old content or the new, never a part, also after a power cut. If the body fails, nothing
-    is left behind.
+    is left behind. A link stays a link, to the new file; devices and pipes are refused.
     """
     path = Path(path)
     check_local(path)
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a device or a pipe, not a regular file", os.fspath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     # the process number keeps two writers apart; the ending stays, since some libraries choose the format by
     # it
