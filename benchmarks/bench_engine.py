@@ -202,6 +202,34 @@ def authors_step(hidden: int) -> Action:
     return action
 
 
+def least_step(hidden: int, layers: int = 3) -> Action:
+    """What no order of work avoids: the products of a step in their own shapes, frame by frame where one waits for
+    the one before, and σ of every gate; nothing is drawn, kept, added to weights or compared.
+    """
+    gates, state = torch.zeros(FRAMES, BATCH, 3 * hidden), torch.zeros(BATCH, hidden)
+    forth, states = torch.randn(hidden, 3 * hidden) / hidden, torch.zeros(FRAMES * BATCH, hidden)
+    back, rows_ = forth.t().contiguous(), gates.view(-1, 3 * hidden)
+    sequences = [torch.randn(FRAMES * BATCH, 2 * hidden if layer else INPUTS) for layer in range(layers)]
+
+    def through_time(product: Callable[[Tensor], object]) -> None:
+        for frame in gates.unbind():
+            product(frame)
+
+    def action() -> None:
+        for layer, x in enumerate(sequences):
+            given = torch.randn(x.shape[1], 3 * hidden) / hidden
+            for _ in range(4):  # two GRUs of two encoders
+                torch.mm(x, given, out=rows_)
+                through_time(lambda frame: frame.addmm_(state, forth).sigmoid_())
+            for _ in range(2):
+                through_time(lambda frame: torch.mm(frame, back, out=state))
+                rows_.t() @ states, rows_.t() @ x
+                if layer:
+                    rows_ @ given.t()
+
+    return action
+
+
 def large_product(size: int, kind: torch.dtype = torch.float32) -> Action:
     """One product of square matrices, into memory that is there."""
     x, y = torch.randn(2, size, size).to(kind)
@@ -282,6 +310,7 @@ def _take_steps(kind: str, size: int) -> None:
         "ours": our_step,
         "half": partial(our_step, half=True),
         "authors": authors_step,
+        "least": least_step,
         "product": large_product,
         "half product": partial(large_product, kind=torch.bfloat16),
     }

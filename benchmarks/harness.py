@@ -7,6 +7,7 @@ import os
 import platform
 import resource
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -141,8 +142,16 @@ def table(rows: Sequence[Row]) -> Table:
     return shown
 
 
+def origin(command: str) -> dict[str, Any]:
+    """What made figures: the command, the commit, the machine and its load."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
+    load = f"{os.getloadavg()[2]:.0f} processes on {os.cpu_count()} cores"
+    return {"command": command, "commit": commit.strip(), "load": load, "machine": machine()}
+
+
 def save(rows: Sequence[Row], path: Path) -> None:
-    """The figures with the machine they belong to."""
+    """The figures with what made them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figures = [{**asdict(row), "met": row.met} for row in rows]
-    path.write_text(json.dumps({"machine": machine(), "rows": figures}, indent=2, ensure_ascii=False) + "\n")
+    made = origin(f"python -m benchmarks {path.stem.removeprefix('bench-')}")
+    path.write_text(json.dumps({**made, "rows": figures}, indent=2, ensure_ascii=False) + "\n")

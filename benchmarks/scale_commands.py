@@ -46,6 +46,7 @@ Action = Callable[[], object]
 def commands(home: Path, store: Path) -> dict[str, Action]:
     """What is run over a store, in this order: later commands find what earlier ones keep."""
     run, out, source = str(home / "encoder"), home / f"{store.name}-collection", str(store)
+    segment = ["segment", run, source, "--groups", "6", "--workers", "1"]
     asked = ["search", run, "p000/c0000000", "--in", source]
     return {
         "open": partial(open_store, store),
@@ -55,7 +56,8 @@ def commands(home: Path, store: Path) -> dict[str, Action]:
         "search --where": partial(halp, [*asked, "--where", "subject = 3"]),
         "cluster": partial(halp, ["cluster", run, source, "--groups", "6"]),
         "pretrain, one epoch": pretrain(store, home / "epoch"),
-        "segment": partial(halp, ["segment", run, source, "--groups", "6", "--workers", "1"]),
+        "segment": partial(halp, segment),
+        "segment, again": partial(halp, segment),
         "motifs": partial(halp, ["motifs", run, source, "--motifs", "4", "--no-stability", "--workers", "1"]),
     }
 

@@ -138,7 +138,7 @@ def _forward_pass(
     bias = torch.cat([b_hh[2 * hidden :], b_ih[: 2 * hidden] + b_hh[: 2 * hidden], b_ih[2 * hidden :]])
     states = x.new_empty(frames + 1, batch, hidden)
     states[0] = 0
-    state = states.unbind()
+    state, minus_one = states.unbind(), x.new_full((), -1)
     # some frames at a time, whose gates are still in the cache when their turn comes
     length = min(frames, max(1, max(ROWS, 2 * hidden) // batch))
     gates = x.new_empty(frames if keep else length, batch, 4 * hidden + SPACE)[..., : 4 * hidden]
@@ -154,7 +154,9 @@ def _forward_pass(
             before = state[first + t]
             _add_product(facing_state[t], before, forth)
             switches[t].sigmoid_()
-            new[t].addcmul_(reset[t], inner[t]).mul_(2).sigmoid_().mul_(2).sub_(1)  # tanh, in half its time
+            # tanh as 2σ(2x) − 1, in half its time; a Python number would be converted in every call
+            doubled = new[t].addcmul_(reset[t], inner[t]).add_(new[t]).sigmoid_()
+            torch.add(minus_one, doubled, alpha=2, out=new[t])
             torch.lerp(new[t], before, update[t], out=state[first + t + 1])
     return states, gates, back, x, w_ih
 
