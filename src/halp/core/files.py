@@ -300,6 +300,12 @@ def release(array: Any) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
+def trim_heap() -> None:
+    """Return freed memory to the system: glibc keeps it in pieces, into which the next large array may not fit."""
+    with suppress(AttributeError, OSError, TypeError):  # no glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors by name, from any device and of any stride."""
     from safetensors import torch as torch_files  # slow to import, and arrays do not need it

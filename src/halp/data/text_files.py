@@ -144,7 +144,7 @@ def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: s
         # one.
         with np.errstate(over="ignore"):
             array = array.astype(np.float64)
-    wrong = ~(np.abs(array) <= LARGEST_COORDINATE)
+    wrong = ~((array >= -LARGEST_COORDINATE) & (array <= LARGEST_COORDINATE))
     if wrong.any():
         at = np.argwhere(wrong)[0]
         place = f"{axis} {at[0]}" if array.ndim > 1 else ""

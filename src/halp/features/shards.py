@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.core.files import write_text
+from halp.core.files import trim_heap, write_text
 from halp.core.job_parts import PartDone, check_all_there
 from halp.core.progress import Bar
 from halp.data.clip import Dropped
@@ -69,6 +69,7 @@ class Task:
         self.source.recorded = None  # cached now
         if isinstance(self.source.content, StoredClips):
             self.source.content.store.release()
+        trim_heap()
 
     def _blocks(self) -> Iterator[npt.NDArray[np.float32]]:
         with warnings.catch_warnings(record=True) as caught:

@@ -182,11 +182,16 @@ class ShardedVectors:
 
     def pieces(self) -> Iterator[tuple[str, Any, npt.NDArray[np.int64], npt.NDArray[np.int64], int]]:
         """Of every shard its key, its vectors, their numbers in it, their rows here, and its size."""
+        for (part, rows), shard in zip(self.placed(), self._shards):
+            yield shard.key, part, shard.numbers, rows, shard.size
+
+    def placed(self) -> Iterator[tuple[Any, npt.NDArray[np.int64]]]:
+        """The vectors of every shard with their rows here."""
         rows = np.arange(len(self))
         if self._order is not None:
             rows[self._order] = np.arange(len(self))
-        for part, shard, first in zip(self.parts, self._shards, self._begins.tolist()):
-            yield shard.key, part, shard.numbers, rows[first : first + len(part)], shard.size
+        for part, first in zip(self.parts, self._begins.tolist()):
+            yield part, rows[first : first + len(part)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return self[:].astype(dtype or np.float32, copy=False)
@@ -221,9 +226,10 @@ def join_vectors(
     joined = ShardedVectors(parts, order, shards, home)
     if len(joined) * joined.shape[1] * 4 > _IN_MEMORY:
         return joined
-    whole = np.asarray(joined)
-    for part in parts:
-        release(part)
+    whole = np.empty(joined.shape, dtype=np.float32)
+    for part, rows in joined.placed():
+        whole[rows] = part
+        release(part)  # or the largest tables would be in memory twice
     return whole
 
 

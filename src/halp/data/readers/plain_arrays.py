@@ -171,7 +171,8 @@ class ArrayReader(PoseFileReader):
         if values.shape[3] == 3 and topology.dimensions == 2 and ((last < 0) | (last > 1)).any():
             topology = replace(topology, name=f"{topology.name}-3d", dimensions=3)
         frames = as_floats(values[..., : topology.dimensions])
-        frames = np.where((frames == 0).all(axis=-1, keepdims=True), np.nan, frames) * self.scale
+        frames[(frames == 0).all(axis=-1)] = np.nan
+        frames *= self.scale
         scores = last if values.shape[3] > topology.dimensions else None
         return Poses(topology.joints, frames, scores, topology=topology)
 
