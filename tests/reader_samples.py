@@ -382,32 +382,30 @@ def write_json_lines(folder: Path) -> Path:
     return path
 
 
+def c3d_parameter(
+    group: int, name: str, kind: int, shape: list[int], data: bytes, last: bool = False
+) -> bytes:
+    """A parameter of a C3D file: link, type, axes and values."""
+    content = struct.pack("bB", kind, len(shape)) + bytes(shape) + data + b"\0"
+    link = struct.pack("<h", 0 if last else len(content) + 2)
+    return struct.pack("bb", len(name), group) + name.encode() + link + content
+
+
 def write_c3d(folder: Path, integers: bool = False, frames: int = 2) -> Path:
     """Header, parameters and points of a C3D file, three markers in millimetres with z up."""
     points = 1000 * body(frames, 3)
-
-    def parameter(
-        group: int, name: str, kind: int, shape: list[int], data: bytes, last: bool = False
-    ) -> bytes:
-        content = struct.pack("bB", kind, len(shape)) + bytes(shape) + data + b"\0"
-        return (
-            struct.pack("bb", len(name), group)
-            + name.encode()
-            + struct.pack("<h", 0 if last else len(content) + 2)
-            + content
-        )
 
     labels = b"".join(label.ljust(4).encode() for label in ("LKNE", "RKNE", "HEAD"))
     scale = 0.1 if integers else -0.1
     section = b"".join(
         [
             struct.pack("bb", 5, -1) + b"POINT" + struct.pack("<h", 3) + b"\0",
-            parameter(1, "USED", 2, [], struct.pack("<h", 3)),
-            parameter(1, "SCALE", 4, [], struct.pack("<f", scale)),
-            parameter(1, "RATE", 4, [], struct.pack("<f", 120.0)),
-            parameter(1, "UNITS", -1, [2], b"mm"),
-            parameter(1, "Y_SCREEN", -1, [2], b"+Z"),
-            parameter(1, "LABELS", -1, [4, 3], labels, last=True),
+            c3d_parameter(1, "USED", 2, [], struct.pack("<h", 3)),
+            c3d_parameter(1, "SCALE", 4, [], struct.pack("<f", scale)),
+            c3d_parameter(1, "RATE", 4, [], struct.pack("<f", 120.0)),
+            c3d_parameter(1, "UNITS", -1, [2], b"mm"),
+            c3d_parameter(1, "Y_SCREEN", -1, [2], b"+Z"),
+            c3d_parameter(1, "LABELS", -1, [4, 3], labels, last=True),
         ]
     )
     section = (b"\1\x50" + bytes([1, 84]) + section).ljust(512, b"\0")
@@ -417,6 +415,32 @@ def write_c3d(folder: Path, integers: bool = False, frames: int = 2) -> Path:
     path = folder / "walk.c3d"
     path.write_bytes(header + section + data.tobytes())
     return path
+
+
+def write_c3d_segments(folder: Path) -> Path:
+    """A C3D file without points, with the matrices of three segments in two frames, z up."""
+    matrices = np.zeros((2, 3, 17), dtype="<f4")
+    matrices[..., [0, 5, 10, 15]] = 1
+    matrices[..., 12:15] = 1000 * body(2, 3)
+    matrices[1, 2, 16] = -1  # not seen
+    labels = b"".join(label.ljust(13).encode() for label in ("worldbody_4X4", "l_thigh_4X4", "l_shank_4X4"))
+    section = b"".join(
+        [
+            struct.pack("bb", 5, -1) + b"POINT" + struct.pack("<h", 3) + b"\0",
+            struct.pack("bb", 8, -2) + b"ROTATION" + struct.pack("<h", 3) + b"\0",
+            c3d_parameter(1, "USED", 2, [], struct.pack("<h", 0)),
+            c3d_parameter(1, "SCALE", 4, [], struct.pack("<f", -1)),
+            c3d_parameter(1, "UNITS", -1, [2], b"mm"),
+            c3d_parameter(2, "USED", 2, [], struct.pack("<h", 3)),
+            c3d_parameter(2, "RATE", 4, [], struct.pack("<f", 85.0)),
+            c3d_parameter(2, "DATA_START", 2, [], struct.pack("<h", 3)),
+            c3d_parameter(2, "LABELS", -1, [13, 3], labels, last=True),
+        ]
+    )
+    section = (b"\1\x50" + bytes([1, 84]) + section).ljust(512, b"\0")
+    header = struct.pack("<BBHHHHHfHHf", 2, 0x50, 0, 0, 1, 2, 0, -1.0, 3, 0, 85.0).ljust(512, b"\0")
+    (folder / "theia.c3d").write_bytes(header + section + matrices.tobytes())
+    return folder / "theia.c3d"
 
 
 def write_h36m(folder: Path) -> Path:

@@ -19,6 +19,7 @@ from reader_samples import (
     write_array,
     write_azure,
     write_c3d,
+    write_c3d_segments,
     write_csv_wide,
     write_deeplabcut,
     write_freemocap,
@@ -261,6 +262,19 @@ def test_c3d_with_more_parameters_than_it_declares_is_read(tmp_path: Path) -> No
     struct.pack_into("<H", data, 16, 4)
     path.write_bytes(bytes(data[:512]) + section.ljust(1024, b"\0") + bytes(data[1024:]))
     np.testing.assert_array_equal(only("c3d", path).frames, whole)
+
+
+def test_c3d_of_a_markerless_system_gives_the_origins_of_its_segments(tmp_path: Path) -> None:
+    path = write_c3d_segments(tmp_path)
+    clip = only("c3d", path)
+    assert (clip.fps, get_reader("c3d").info(path).topology.joints) == (85, ("hip_left", "knee_left"))
+    x, y, z = body(2, 3)[:, 1:].transpose(2, 0, 1)
+    wanted = np.stack([x, z, -y], axis=-1)
+    wanted[1, 1] = 0  # missing
+    np.testing.assert_allclose(clip.frames[:, 0], wanted, atol=1e-6)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(InputError, match="2 frames of 3 segments are more than the file holds"):
+        only("c3d", path)
 
 
 def test_c3d_agrees_with_another_reader_and_writer(tmp_path: Path) -> None:

@@ -106,7 +106,10 @@ class C3dReader(PoseFileReader):
         if place < _BLOCK or place + 4 > len(data):
             raise problem(path, "", "its parameters lie outside of the file")
         order = {_SGI: ">", _DEC: "dec"}.get(data[place + 3], "<")
-        return _points(data, order, Parameters(_parameters(data, place, order, path)), path)
+        parameters = Parameters(_parameters(data, place, order, path))
+        if not parameters.number("USED", 1) and parameters.of("ROTATION", "USED", 0) > 0:
+            return _segments(data, order, parameters, path)
+        return _points(data, order, parameters, path)
 
 
 def _numbers(data: bytes, kind: str, count: int, start: int, order: str) -> npt.NDArray[Any]:
@@ -124,16 +127,20 @@ class Parameters(dict[tuple[str, str], npt.NDArray[Any]]):
 
     def number(self, name: str, default: float) -> float:
         """The first number of a parameter of the points; the default if it has none."""
-        value = self.get(("POINT", name))
+        return self.of("POINT", name, default)
+
+    def of(self, group: str, name: str, default: float) -> float:
+        """The first number of a parameter of a group."""
+        value = self.get((group, name))
         if value is None or not value.size or value.dtype.kind not in "if":
             return default
         first = float(value.ravel()[0])
         # Counts are unsigned in the files, whatever the type says.
         return first + 65536 if name in ("USED", "DATA_START") and first < 0 else first
 
-    def texts(self, name: str) -> list[str]:
-        """The texts of a parameter of the points; none where it is something else."""
-        value = self.get(("POINT", name))
+    def texts(self, name: str, group: str = "POINT") -> list[str]:
+        """The texts of a parameter; none where it is something else."""
+        value = self.get((group, name))
         if value is None or value.dtype.kind != "S" or not value.ndim:
             return []
         return [row.tobytes().decode("latin-1").strip(" \0") for row in np.atleast_2d(value)]
@@ -216,6 +223,30 @@ def _points(data: bytes, order: str, parameters: Parameters, path: Path) -> Pose
     places = np.where(missing[..., None], np.nan, places)
     places = turned(places, Z_UP) if up.upper() == "+Z" else places
     return Poses([labels[number] for number in kept], places[:, None], fps=parameters.number("RATE", rate))
+
+
+def _segments(data: bytes, order: str, parameters: Parameters, path: Path) -> Poses:
+    """Origins of body segments, whose 4 × 4 matrices markerless systems such as Theia3D write."""
+    labels = [label.removesuffix("_4X4") for label in parameters.texts("LABELS", "ROTATION")]
+    count = int(parameters.of("ROTATION", "USED", 0))
+    start = (int(parameters.of("ROTATION", "DATA_START", 0)) - 1) * _BLOCK
+    first, last = _numbers(data, "u2", 2, 6, order).tolist()
+    ratio = max(1, int(parameters.of("ROTATION", "RATIO", 1)))
+    frames = _frame_count(parameters, first, last) * ratio
+    if len(labels) < count or count > MOST_JOINTS or len({*labels[:count]}) < count:
+        raise problem(path, "ROTATION", f"{count} segments do not have a label each")
+    if start < _BLOCK or frames < 1 or start + frames * count * 17 * 4 > len(data):
+        raise problem(path, "ROTATION", f"{frames} frames of {count} segments are more than the file holds")
+    # 16 numbers column by column, of which the last four begin with the origin, and a residual
+    table = as_floats(_numbers(data, "f4", frames * count * 17, start, order).reshape(frames, count, 17))
+    kept = [place for place, label in enumerate(labels[:count]) if label != "worldbody"]
+    values = table[:, kept]
+    missing = (values[..., 16] < 0) | ~np.isfinite(values[..., 12:15]).all(axis=2)
+    unit = "".join(parameters.texts("UNITS")).lower()
+    places = np.where(missing[..., None], np.nan, values[..., 12:15] * UNITS.get(unit, 1.0))
+    names = [labels[place] for place in kept]
+    fps = parameters.of("ROTATION", "RATE", parameters.number("RATE", -1.0) * ratio)
+    return Poses(names, turned(places, Z_UP)[:, None], fps=fps)
 
 
 def _frame_count(parameters: Parameters, first: int, last: int) -> int:
