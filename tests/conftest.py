@@ -36,6 +36,14 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_worker() -> Iterator[None]:
+    """Work of a second is not worth processes of its own: it stays here where nobody asks for workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("halp.engine.Engine.processes", property(lambda engine: engine.workers or 1))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data and reference outputs, if there is one."""

@@ -2,8 +2,9 @@
 forked instead.
 
 A server that has the large libraries loaded – and nothing of halp – forks a process for each command: a
-process of its own with its own environment, folder, signals and exit code, some seconds sooner. Commands that
-set other Python variables or interpreter options, and all others, are started as always.
+process of its own with its own environment, folder, signals and exit code, some seconds sooner. It sees one
+core, so that it starts worker processes only where it is told to. Commands that set other Python variables or
+interpreter options, and all others, are started as always.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ LIBRARIES = (
     "jsonschema",
 )
 LIBRARIES += (
+    "filelock",
+    "platformdirs",
+    "pyarrow.parquet",
+    "xml.etree.ElementTree",
     "torch.distributed.launcher.api",
     "safetensors.torch",
     "tomlkit",
@@ -237,6 +242,7 @@ def _become(words: list[str], cwd: str, environment: dict[str, str], files: list
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    os.sched_getaffinity = lambda process: {0}
     if words[0] == "-u":
         words.pop(0)
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
