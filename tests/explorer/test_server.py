@@ -115,27 +115,6 @@ def test_many_fields_in_an_address_are_refused(explorer: Explorer) -> None:
     assert explorer.call("/api/pulse?" + "&".join(f"a{number}=1" for number in range(60)))[0] == 400
 
 
-def test_the_head_of_a_second_request_has_to_arrive_in_time(explorer: Explorer) -> None:
-    host = explorer.base.removeprefix("http://")
-    with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=300) as line:
-        line.sendall(
-            f"GET /api/pulse HTTP/1.1\r\nHost: {host}\r\nX-Halp-Token: {explorer.token}\r\n\r\n".encode()
-        )
-        assert line.recv(65536).split()[1] == b"200"
-        line.sendall(b"GET /api/pul")
-        line.settimeout(1.0)
-        for _ in range(60):  # a byte now and then does not keep it open
-            try:
-                line.sendall(b"s")
-                if line.recv(4096) == b"":
-                    return
-            except TimeoutError:
-                continue
-            except ConnectionError:
-                return
-    raise AssertionError("the connection stayed open")
-
-
 @pytest.mark.parametrize(
     ("path", "data"),
     [
