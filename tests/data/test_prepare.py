@@ -197,6 +197,12 @@ def test_a_killed_run_leaves_no_store_and_the_next_one_clears_up(tmp_path: Path,
     assert not leftovers(tmp_path)
 
 
+def test_the_lock_of_a_run_that_was_killed_before_its_first_file_goes(tmp_path: Path) -> None:
+    (tmp_path / ".store.partial-0a1b2c3d.lock").write_text("process 1 on here")
+    prepare("ntu", write_tree(tmp_path / "tree", 5), tmp_path / "store", progress=False)
+    assert leftovers(tmp_path) == []
+
+
 def test_what_a_running_process_writes_is_left_alone(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "tree")
     prepare("ntu", tree, tmp_path / "store", progress=False)

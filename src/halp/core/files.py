@@ -210,7 +210,7 @@ def building(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     remove_leftovers(path)
     partial = path.with_name(f".{path.name}.partial-{secrets.token_hex(4)}")
-    with locked(_lock_of(partial), f"'{path}'"):
+    with locked(_lock_of(partial), f"'{path}'", wait=1.0):  # others look whether it is left over
         try:
             partial.mkdir(parents=True)
             yield partial
@@ -275,9 +275,10 @@ def remove_leftovers(path: Path) -> None:
 
 
 def _leftovers(path: Path) -> list[Path]:
-    """Unfinished folders beside `path` that nobody works on."""
-    folders = sorted(path.parent.glob(glob.escape(f".{path.name}.partial-") + "*"))
-    return [folder for folder in folders if folder.is_dir() and _abandoned(folder)]
+    """Unfinished folders beside `path` that nobody works on; their locks go, also those without a folder."""
+    found = path.parent.glob(glob.escape(f".{path.name}.partial-") + "*")
+    folders = sorted({entry.with_name(entry.name.removesuffix(".lock")) for entry in found})
+    return [folder for folder in folders if _abandoned(folder) and folder.is_dir()]
 
 
 def _abandoned(folder: Path) -> bool:
