@@ -54,14 +54,15 @@ def test_a_point_is_shown_after_an_eighth_of_a_second_within_fourteen_pixels(
     browser: Any, explorer: Explorer
 ) -> None:
     with visit(browser, explorer) as page:
-        # the point that is furthest from all others, so that nothing else is meant
-        row, free = page.evaluate(
+        # the point that is furthest from all others, brought closer, so that nothing else is meant
+        row = page.evaluate(
             """() => { const at = (row) => halpMap.toPixels(...halpMap.placeOf(row)); let best = [0, 0];
               for (let row = 0; row < halpMap.count; row++) { let near = 1e9;
                 for (let other = 0; other < halpMap.count; other++) if (other !== row)
                   near = Math.min(near, Math.hypot(at(row)[0] - at(other)[0], at(row)[1] - at(other)[1]));
                 if (near > best[1]) best = [row, near]; }
-              return best; }"""
+              halpMap.zoomAt(...at(best[0]), 40 / best[1]);
+              return best[0]; }"""
         )
         x, y = page.evaluate(WHERE, row)
         pick = (
@@ -69,9 +70,8 @@ def test_a_point_is_shown_after_an_eighth_of_a_second_within_fourteen_pixels(
             " y - b.top); }"
         )
         assert page.evaluate(pick, [x, y]) == row
-        if free > 28:
-            assert page.evaluate(pick, [x + 13, y]) == row
-            assert page.evaluate(pick, [x + 15, y]) != row
+        assert page.evaluate(pick, [x + 13, y]) == row
+        assert page.evaluate(pick, [x + 15, y]) != row
         page.evaluate("""() => { const hover = halpMap.act.hover; let came = 0;
               halpMap.overlay.addEventListener('pointermove', () => (came ||= performance.now()));
               halpMap.act.hover = (row, ...rest) => {
@@ -80,7 +80,7 @@ def test_a_point_is_shown_after_an_eighth_of_a_second_within_fourteen_pixels(
               }; }""")
         page.mouse.move(x, y)
         until(page, "() => window.waited")
-        assert 120 <= page.evaluate("waited") < 5000  # a busy machine is late
+        assert page.evaluate("waited") >= 120
         page.wait_for_selector(f".hover-card[data-row='{row}'] canvas[data-frame]")
         page.mouse.move(5, 5)
         page.wait_for_selector(".hover-card", state="detached")

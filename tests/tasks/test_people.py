@@ -96,7 +96,9 @@ def test_angles_and_repetitions_have_a_row_per_person(film: Path, capsys: Any) -
 @pytest.mark.filterwarnings("ignore:.*people are seen")
 def test_angles_of_a_video_say_how_far_one_camera_is_off(film: Path, capsys: Any) -> None:
     main(["angles", str(film), "--json"])
-    for row in json.loads(capsys.readouterr().out):
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["person"] for row in rows} == {1, 2}
+    for row in rows:
         assert row["interval"] is None
         assert row["interval_reason"].startswith("angles are estimated from one camera")
     page = film.parent / "angles.html"
