@@ -30,12 +30,10 @@ MAKE_TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encod
 
 def block_lines(text: str) -> Iterator[str]:
     """Lines of shell in fenced blocks; a script is one block."""
-    blocks = (
-        [text]
-        if text.startswith("#!")
-        else re.findall(r"^ *```(?:bash|sh|console)?\n(.*?)^ *```", text, re.M | re.S)
-    )
-    for block in blocks:
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, re.M | re.S)
+    for kind, block in [("bash", text)] if text.startswith("#!") else blocks:
+        if kind not in ("", "bash", "console"):
+            continue
         for line in re.sub(r"\\\n\s*", " ", block).splitlines():
             yield re.split(r"(?:^|\s)#", line)[0].strip().removeprefix("$ ")
 

@@ -28,7 +28,8 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Mark inline code that is short enough to stay on one line."""
+    """Mark inline code that is short enough to stay on one line, and options in what is longer."""
+    html = re.sub(r"(?<=[ >])--[a-z][\w-]*(?=[^<>]*</code>)", r'<span class="short">\g<0></span>', html)
     return re.sub(r"(?<!<pre>)(?<!</span>)<code>(?=[^<]{1,24}</code>)", '<code class="short">', html)
 
 

@@ -184,7 +184,7 @@ def test_settings_that_cannot_be_kept_change_nothing(session: Session) -> None:
         with pytest.raises(InputError, match="nothing was changed"):
             act()
     session.labels.ledger._connection.execute("PRAGMA query_only = OFF")  # type: ignore[union-attr]
-    with pytest.raises(InputError, match="no name of a recording fits"):
+    with pytest.raises(InputError, match="no recording name matches"):
         session.set(pattern="short {n}")
     assert session.skipped == [0]
     assert (session.settings_kept, session.collection.pattern) == ({"pattern": "long {n}"}, "long {n}")

@@ -119,7 +119,7 @@ def test_an_act_whose_ground_has_gone_is_refused_with_a_sentence(tmp_path: Path)
         for act in (lambda: book.label([("c", 0.0, 1.0, "")], run), lambda: book.rename(run, "x")):
             with pytest.raises(InputError, match="removed or merged in another tab"):
                 act()
-        with pytest.raises(InputError, match="taken off in another tab"):
+        with pytest.raises(InputError, match="removed in another tab"):
             book.move(number, 0.0, 0.5)
 
 

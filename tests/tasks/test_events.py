@@ -228,7 +228,7 @@ def test_recordings_are_matched_by_stem_and_the_rest_is_named() -> None:
         ("x.txt", "1 2\n", "not an Audacity label"),
         ("x.boris", '{"a": 1}', "not a BORIS project"),
         ("x.xlsx", "PK", "cannot be read as a workbook"),
-        ("x.docx", "", "has an ending of no event format"),
+        ("x.docx", "", "is not that of an event format"),
     ],
 )
 def test_damaged_files_are_refused_in_a_sentence(name: str, text: str, sentence: str, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_windows_take_the_label_of_the_event_they_lie_in(folder: Path) -> None:
         assert labelled.class_names[row["label"]] == ("squat" if middle < until else "kick")
     _, notes = label_windows(source, Events([*events, Event("gone", 0, 2, "squat")]))
     assert notes == ["no recording is called 'gone', its events are left out"]
-    with pytest.raises(InputError, match="no labelled event of the events is of a recording"):
+    with pytest.raises(InputError, match="no labelled event of the events names a recording"):
         label_windows(source, Events([Event("gone", 0, 2, "squat")]))
 
 

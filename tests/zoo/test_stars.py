@@ -185,7 +185,7 @@ def source(name: str, store: Store, folder: Path, *more: str) -> Run:
 def fitted(run: Run, store: Store, *more: str) -> Recipe:
     """The recipe with the settings that the refusal of another encoder names."""
     probe = load_recipe("small-tune", (*TINY, "encoder.hidden=7", *more))
-    with pytest.raises(InputError, match="is another one than the recipe's") as caught:
+    with pytest.raises(InputError, match="differs from the recipe's") as caught:
         pretrain(probe, store, run.path / "refused", init=run.path, progress=False)
     assert not (run.path / "refused" / "run.json").exists()
     return load_recipe("small-tune", (*TINY, *shlex.split(str(caught.value).partition("--set ")[2]), *more))

@@ -154,7 +154,8 @@ def _inspection(answer: Any) -> Shown:
         "clips": f"{answer.clips} ({answer.frames} frames)",
         "lengths": ", ".join(f"{name} {value:g}" for name, value in answer.lengths.items()),
         "topology": (
-            f"{answer.topology}: {answer.joints} joints, {answer.dimensions}D, up to {answer.persons} persons"
+            f"{answer.topology}: {answer.joints} joints, {answer.dimensions}D,"
+            f" persons per clip: at most {answer.persons}"
         ),
         "persons": ", ".join(
             f"{clips} clips with {count}" for count, clips in answer.clips_with_persons.items()

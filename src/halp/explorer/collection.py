@@ -299,7 +299,7 @@ class Collection:
     def name_by(self, pattern: str) -> None:
         """Read columns from the names of recordings; an empty pattern splits them at their separators."""
         if pattern and not name_parts(self.recordings, pattern):
-            raise InputError(f"no name of a recording fits '{pattern}'; the first is '{self.recordings[0]}'")
+            raise InputError(f"no recording name matches '{pattern}'; the first is '{self.recordings[0]}'")
         self.pattern = pattern
         self.__dict__.pop("columns", None)
 

@@ -157,7 +157,7 @@ class LabelBook:
             raise InputError("a label must end after it starts")
         old = self.ledger.rows["event"].get(number)
         if old is None:
-            raise InputError("this label was taken off in another tab; nothing was moved")
+            raise InputError("this label was removed in another tab; nothing was moved")
         self._check_ground(ground, [old[:3]])
         span = (old[_RECORDING], start, stop, old[_SUBJECT])
         if words := contradiction(span, self._others(old[_CLASS], {number})):

@@ -31,7 +31,7 @@ def explore(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> AnyWidget:
-    """The explorer over a collection of movements, to be shown in a cell of a notebook.
+    """Show the explorer of a collection of movements in a notebook cell.
 
     No port is opened: it works wherever the notebook does. Explored again, a source is taken over from the
     earlier cell.

@@ -69,7 +69,7 @@ def middle(joints: Floats, topology: Topology, part: str) -> Floats:
         else [name for name in (f"{part}_center", *names) if name in topology.joints][:1]
     )
     if not names:
-        raise InputError(f"topology '{topology.name}' has no {part}s, which say where up and forward are")
+        raise InputError(f"topology '{topology.name}' has no {part}s, which define up and forward")
     return np.asarray(joints[:, [topology.index(name) for name in names]].mean(axis=1))
 
 

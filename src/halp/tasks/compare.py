@@ -40,7 +40,7 @@ def align(cost: npt.NDArray[np.floating]) -> tuple[Ints, float]:
     """
     cost = np.asarray(cost, np.float64)
     if cost.ndim != 2 or 0 in cost.shape or not np.isfinite(cost).all():
-        raise InputError(f"a cost matrix of shape {cost.shape} with finite numbers only is needed to align")
+        raise InputError(f"alignment needs a cost matrix of finite numbers; this one has shape {cost.shape}")
     if cost.shape[0] > cost.shape[1]:
         path, mean = align(cost.T)
         return path[:, ::-1], mean

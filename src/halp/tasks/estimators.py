@@ -169,7 +169,7 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
         return self._predict(X).probabilities
 
     def is_novel(self, X: Any) -> npt.NDArray[np.bool_]:
-        """Which vectors are unlike all labelled ones; of similar ones at most `rejection_rate`."""
+        """True for vectors unlike all labelled ones, and for at most `rejection_rate` of those like them."""
         return self._predict(X).rejected
 
     def _predict(self, X: Any) -> Prediction:

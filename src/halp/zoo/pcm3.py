@@ -146,7 +146,7 @@ class MixSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.paste + self.squeeze > 1:
-            raise InputError(f"mix: paste = {self.paste} and squeeze = {self.squeeze} are together above 1")
+            raise InputError(f"mix: paste = {self.paste} and squeeze = {self.squeeze} add up to more than 1")
         for name, ends, most in (("parts", self.parts, PARTS), ("run", self.run, BLOCKS)):
             if len(ends) != 2 or not 1 <= ends[0] <= ends[1] <= most:
                 raise InputError(

@@ -153,7 +153,7 @@ def retrieve(
     Queries whose class the gallery lacks have no average precision and are left out of its mean.
     """
     if not at or min(at) < 1:
-        raise InputError(f"retrieval: precision is taken among the first clips, at least 1, not {list(at)}")
+        raise InputError(f"retrieval: precision is computed at ranks of at least 1, not {list(at)}")
     bank = _unit(gallery).T
     known = torch.from_numpy(np.asarray(gallery_labels))
     rank = torch.arange(1, len(gallery) + 1, dtype=torch.double)
@@ -181,7 +181,7 @@ def _per_cent(values: Tensor) -> float:
 
 @dataclass(frozen=True)
 class RetrievalSettings:
-    """Test clips ask for training clips of their class; `at` are the ranks whose precision is taken."""
+    """Test clips ask for training clips of their class; `at` are the ranks at which precision is computed."""
 
     at: tuple[int, ...] = (1, 5, 10)
 
