@@ -65,7 +65,9 @@ def check_label(label: str) -> str:
     """A label without control characters or surrounding blanks, short enough to be shown."""
     label = "".join(" " if ord(letter) < 32 or ord(letter) == 127 else letter for letter in label).strip()
     if not label or len(label) > LONGEST:
-        raise InputError(f"a label must have 1 to {LONGEST} characters, not {len(label)}; choose a shorter name")
+        raise InputError(
+            f"a label must have 1 to {LONGEST} characters, not {len(label)}; choose a shorter name"
+        )
     if any(0xD800 <= ord(letter) < 0xE000 for letter in label):
         raise InputError("the label contains an invalid character; type it again")
     return label

@@ -77,9 +77,7 @@ def obtain_pose_model(wheel: Path | None = None) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         package = _download(Path(folder)) if wheel is None else wheel
         if sha256(package) != WHEEL_SHA256:
-            raise InputError(
-                f"'{package}' does not have the pinned hash of {PACKAGE}; nothing was kept"
-            )
+            raise InputError(f"'{package}' does not have the pinned hash of {PACKAGE}; nothing was kept")
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as part:
             write_task(package, part)

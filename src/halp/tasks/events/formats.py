@@ -124,7 +124,9 @@ def _choose_format(path: Path, file_format: str) -> str:
             return name
     if not path.suffix:
         raise InputError(f"'{path}' has no ending; name a format with --to: {', '.join(FORMATS)}")
-    raise InputError(f"the ending of '{path}' is not that of an event format; name the format: {', '.join(FORMATS)}")
+    raise InputError(
+        f"the ending of '{path}' is not that of an event format; name the format: {', '.join(FORMATS)}"
+    )
 
 
 def read_csv(path: Path) -> Rows:
