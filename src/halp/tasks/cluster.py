@@ -198,7 +198,10 @@ def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *
     centre, block by block.
     """
     if groups is not None and not 1 <= groups <= len(vectors):
-        raise InputError(f"{len(vectors)} clips cannot make {groups} groups; ask for 1 to {len(vectors)}")
+        raise InputError(
+            f"{len(vectors)} clips cannot make {groups} groups; ask for 1 to {len(vectors)}, or cut them"
+            " with --window SECONDS"
+        )
     sample = np.arange(len(vectors))
     if len(vectors) > FITTED:
         sample = np.sort(np.random.default_rng(seed).choice(len(vectors), FITTED, replace=False))
