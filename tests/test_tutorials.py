@@ -39,7 +39,7 @@ NOT_TYPED = {
     r"halp same-people": "needs several videos: tests/video",
     r"halp (pretrain small --data stores|evaluate runs/small|export runs)": "tests/test_examples.py",
     r"halp (embed|pretrain) .*(--workers 8|STORE)": "tests/test_engine.py, tests/training",
-    r"halp (prepare|pretrain|evaluate|reproduce|verify) .*(ntu|FOLDER|reproduced)": "needs data, or a GPU",
+    r"halp (prepare|pretrain|evaluate|reproduce|verify) .*(ntu|FOLDER|RECORDINGS|reproduced)": "needs data, or a GPU",
     r"python -m (experiments|benchmarks)": "needs data, or hours",
     r"halp sweep|halp prepare synthetic 1440": "takes an hour: tests/reproduce/test_sweep.py",
     r"export |srun|sbatch|dask|helm|kubectl|python -m torch": "needs a cluster",
