@@ -22,6 +22,7 @@ PHRASES = {
     r"\bwhere (there (is|are|was|were)|it is there)\b": "if there is",
     r"\bmend(s|ed)?\b": "fix, repair",
     r"\bwaits for nobody\b": "short timeouts",
+    r"\bwhole or (not at all|absent)\b": "atomically",
     r"\bthe command goes on\b": "run the command again to resume",
     r"\bforget_unsure|refuse_twins|leaving_out|kept_array|beside_neighbours\b": (
         "mask_low_scores, check_unique_names, …"

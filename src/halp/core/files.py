@@ -61,14 +61,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text file whole or not at all."""
+    """Write a text file atomically."""
     with atomic_path(path) as partial:
         partial.write_text(text, encoding="utf-8")
     return Path(path)
 
 
 def write_json(path: str | os.PathLike[str], data: Any) -> Path:
-    """Write JSON whole or not at all."""
+    """Write JSON atomically."""
     return write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""The store: many clips in one folder, opened in an instant, whole or absent.
+"""The store: many clips in one folder, opened in an instant, written atomically.
 
 `store.json` says what it is (topology, classes, splits, how it was made, content hash), `index.parquet` holds
 columns with one value per clip and `frames.npy` is one memory map `(sum T, P, V, C)` in float32. Nothing is

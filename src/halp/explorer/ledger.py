@@ -154,7 +154,7 @@ class Ledger:
         ground: Ground = NO_GROUND,
         **more: Any,
     ) -> Act:
-        """One act, whole or not at all: on disk when this returns, nothing changed when it raises."""
+        """One atomic act: on disk when this returns, nothing changed when it raises."""
         body = {"changes": changes, **more}
         with self._transaction() as base:
             for change in changes:

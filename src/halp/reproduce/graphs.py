@@ -1,6 +1,6 @@
 """`halp reproduce graphs`: the paper's table on graphs, from a folder of TU sets to a table.
 
-A cell is a method on a set with a seed, one small JSON file, whole or absent: what is missing is computed,
+A cell is a method on a set with a seed, one small JSON file, written atomically: what is missing is computed,
 what is there is kept.
 """
 

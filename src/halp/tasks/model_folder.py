@@ -85,7 +85,7 @@ class Model:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the model as a folder, whole or not at all, see `halp.save_model`."""
+        """Write the model as a folder, atomically; see `halp.save_model`."""
         return save_model(self, path)
 
     @property
@@ -99,7 +99,7 @@ class Model:
 
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
-    """Write a model folder, whole or not at all.
+    """Write a model folder atomically.
 
     Parameters
     ----------

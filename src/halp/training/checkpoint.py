@@ -1,4 +1,4 @@
-"""Checkpoints: folders of safetensors and JSON, whole or absent, each with a manifest of its parts."""
+"""Checkpoints: folders of safetensors and JSON, written atomically, each with a manifest of its parts."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def prepare(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Manifest:
-    """Make a store from pose files; it is whole or absent.
+    """Make a store from pose files; it appears once it is complete.
 
     Where many files are read, the same call resumes from where an earlier one was killed or interrupted.
 
