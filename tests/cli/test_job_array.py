@@ -62,7 +62,7 @@ def test_three_processes_embed_what_join_writes_to_the_bit(folder: Path, tmp_pat
     embed = ["embed", "halp-base", "files", "vectors.npz", "--compact", *LAYOUT]
     parts = [start(folder, *embed, "--shard", f"{number}/3") for number in (1, 2, 3)]
     for process in parts:
-        assert "shards are complete" in process.communicate()[1]
+        assert "shards complete" in process.communicate()[1]
         assert process.returncode == 0
     assert not (folder / "vectors.npz").exists()
     run(folder, "join", "vectors.npz")

@@ -108,7 +108,7 @@ def test_angles_of_a_video_say_how_far_one_camera_is_off(film: Path, capsys: Any
     assert {round(poses.height_px) for poses in read_poses(film)} == {50, 100}
 
 
-@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*unsure", "ignore:.*tracking error")
+@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*uncertain joint", "ignore:.*tracking error")
 def test_before_and_after_a_person_is_seen_he_or_she_is_absent_and_nothing_is_missing(film: Path) -> None:
     found = halp.angles(film)
     spans = {(e.recording, round(e.start, 3), round(e.stop, 3)) for e in found.events()}
@@ -130,7 +130,7 @@ def test_why_shares_and_heights_of_people_have_no_interval_is_said_everywhere(
     assert halp.people(film).to_json()[0]["no_interval"]["height"]
 
 
-@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*unsure")
+@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*uncertain joint")
 def test_if_as_many_are_seen_as_are_followed_others_may_be_in_view(film: Path) -> None:
     found = VideoReader("video", "").people(film)[1]
     assert VideoReader("video", "").at_limit(found) == ""
@@ -142,7 +142,9 @@ def test_if_as_many_are_seen_as_are_followed_others_may_be_in_view(film: Path) -
         halp.angles(film, persons=2)
 
 
-@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*unsure", "ignore:.*joint positions")
+@pytest.mark.filterwarnings(
+    "ignore:.*people are seen", "ignore:.*uncertain joint", "ignore:.*joint positions"
+)
 @pytest.mark.filterwarnings("ignore:.*tracking error", "ignore:.*squeezed", "ignore:.*missing")
 def test_a_video_of_several_people_is_not_a_hit_of_its_own_search(film: Path, tmp_path: Path) -> None:
     folder = tmp_path / "films"

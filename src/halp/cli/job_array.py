@@ -25,7 +25,7 @@ def job_array(out: Path) -> Iterator[None]:
         yield
     except PartDone as done:
         write_json(_record(out), {"folder": os.getcwd(), "arguments": app.arguments})
-        note(f"{done}; when all are: halp join {out}")
+        note(f"{done}; when all are complete: halp join {out}")
         sys.exit(0)
     _record(out).unlink(missing_ok=True)
 

@@ -174,7 +174,7 @@ def _advice(store: Any, split: str) -> str:
         return ""
     return (
         f"note: {clips} clips to learn from; with up to {_MEASURED:,} of them, own training has not been"
-        f" better than {shipped}, which needs none (docs/appendix/own-training.md). `halp evaluate` puts the"
+        f" better than {shipped}, which needs no training (docs/appendix/own-training.md). `halp evaluate` puts the"
         " two side by side"
     )
 

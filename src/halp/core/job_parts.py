@@ -29,7 +29,7 @@ class PartDone(Exception):
     """One part of the shards is computed, as `--shard` asks; the answer needs all parts."""
 
     def __init__(self, part: Part, there: int, wanted: int) -> None:
-        super().__init__(f"part {part[0]}/{part[1]} is done: {there} of {wanted} shards are complete")
+        super().__init__(f"part {part[0]}/{part[1]} is done: {there} of {wanted} shards complete")
 
 
 class NotAllThere(InputError):

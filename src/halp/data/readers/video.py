@@ -177,7 +177,7 @@ class VideoReader(PeopleFileReader):
         }
         told = [f"{count / positions:.1%} {why}" for why, count in shares.items() if count]
         repairs: tuple[str, ...] = (
-            (f"joint positions that are unsure are missing: {', '.join(told)}",) if told else ()
+            (f"uncertain joint positions count as missing: {', '.join(told)}",) if told else ()
         )
         if worst is not None:
             moment, who = film.times[worst.frame], people[worst.person].number
