@@ -141,7 +141,7 @@ def test_tables_and_notes_beside_films_leave_them_films_and_poses_are_meant_inst
     assert sniff_reader(tmp_path).name == "bvh"
 
 
-@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*resampled", "ignore:.*unsure")
+@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*resampled", "ignore:.*uncertain joint")
 def test_every_person_is_a_clip_in_either_form(film: Path) -> None:
     reader = sniff_reader(film)
     assert reader.name == "video"
@@ -198,7 +198,7 @@ def test_a_person_who_is_not_there_is_refused_with_the_number_of_people(film: Pa
     assert "there is no person 3; 2 people are seen" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*resampled", "ignore:.*unsure")
+@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*resampled", "ignore:.*uncertain joint")
 def test_a_person_who_leaves_is_absent_and_never_nobody(film: Path, tmp_path: Path) -> None:
     out = tmp_path / "segments.csv"
     arguments = ["--groups", "1", "--window", "0.3", "--shortest", "0.05", "--out", str(out)]
@@ -226,7 +226,7 @@ def test_damaged_landmarks_in_the_cache_are_recomputed_with_a_warning(film: Path
 
 
 @pytest.mark.heavy
-@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*resampled", "ignore:.*unsure")
+@pytest.mark.filterwarnings("ignore:.*people are seen", "ignore:.*resampled", "ignore:.*uncertain joint")
 def test_films_read_by_several_processes_make_the_store_that_one_makes(film: Path, tmp_path: Path) -> None:
     folder = tmp_path / "films"
     folder.mkdir()
@@ -376,7 +376,7 @@ def test_films_that_were_finished_before_a_kill_are_not_read_again(tmp_path: Pat
     demo_film() is None, reason="no film: pip install --no-deps sports2d, or set HALP_TEST_FILM"
 )
 @pytest.mark.skipif(not kept_pose_model().is_file(), reason="no pose model: halp pose-model")
-@pytest.mark.filterwarnings("ignore:.*unsure", "ignore:.*a limb seems", "ignore:.*people are seen")
+@pytest.mark.filterwarnings("ignore:.*uncertain joint", "ignore:.*a limb seems", "ignore:.*people are seen")
 def test_both_people_of_a_real_film_become_clips_in_metres_with_y_up(tmp_path: Path) -> None:
     source, short = demo_film(), tmp_path / "walk.mp4"
     assert source is not None
