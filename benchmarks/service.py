@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import halp
-from halp._version import __version__
+from halp._version import __version__, revision
 
 LUA = """
 wrk.method = "POST"
@@ -253,7 +253,9 @@ def soak(process: int, port: int, rate: float, minutes: float, folder: Path) -> 
     every = [time_ for thread in threads for time_ in thread.times]
     codes, stream = sum((one.codes for one in threads), Counter()), sum((one.seen for one in live), Counter())
     p50, p95, p99, most = np.percentile(every, (50, 95, 99, 100)).round(1).tolist()
+    paced = f"{rate:g} answers a second, as {rate:g} cameras with an answer a second ask for"
     return {
+        "what": f"{paced}: {rate - streams:g} requests of three kinds in turn, {streams} streams",
         "rate": rate,
         "minutes": minutes,
         "answers": dict(codes),
@@ -444,7 +446,12 @@ def main() -> None:
     given = parser.parse_args()
     kept = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     result = {"command": "python -m benchmarks.service", **kept}
-    when = {"halp": __version__, "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count()}
+    when = {
+        "halp": __version__,
+        "commit": revision(),
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+    }
     for part, facts in run(given.parts, given.rate, given.minutes, given.seconds, given.connections):
         result[part] = {**when, "load_average": os.getloadavg()[0], **facts}
         print(json.dumps({part: result[part]}), flush=True)
