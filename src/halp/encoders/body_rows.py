@@ -43,7 +43,7 @@ def write_streams(out: Tensor, x: Tensor, parents: Sequence[int], geometry: Geom
     motion[:, -1] = 0
     if geometry is None:
         return
-    distances, cosines = out[3 * len(joints) :].split(geometry.widths)
+    distances, cosines = out[3 * len(joints) :].tensor_split([geometry.pairs.shape[1]])
     spare, row = x.new_empty(x.shape), 0
     squares = x.new_empty(len(x) * (len(x) - 1) // 2, *x.shape[2:])
     for joint in range(1, len(x)):  # and every joint before it

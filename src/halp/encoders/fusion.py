@@ -9,7 +9,8 @@ be read from the one before. A projection whose numbers are found afterwards tur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import cast
@@ -62,14 +63,20 @@ class FusionEncoder(nn.Module):
     where nobody is there, features are zero before the projection.
     """
 
+    needs: Tensor
+
     def __init__(self, topology: Topology, settings: FusionSettings) -> None:
         super().__init__()
         self.parents = list(topology.parents)
         self.centre = topology.index(topology.centre) if topology.centre else None
         self.geometry = Geometry(self.parents) if len(settings.gains) > STREAMS else None
-        self.widths = [len(topology) * topology.dimensions] * STREAMS + (
-            self.geometry.widths if self.geometry else []
-        )
+        joints = torch.eye(len(topology))
+        bones = joints + joints[self.parents]
+        needs = [part.repeat_interleave(topology.dimensions, 0) for part in (joints, bones, joints)]
+        needs += self.geometry.needs(joints, bones) if self.geometry else []
+        self.widths = [len(part) for part in needs]
+        # how often a channel takes a joint
+        self.register_buffer("needs", torch.cat(needs).T.contiguous(), persistent=False)
         width = sum(self.widths)
         self.input_norm = nn.BatchNorm1d(width, affine=False)
         self.gains = settings.gains
@@ -92,23 +99,16 @@ class FusionEncoder(nn.Module):
     def forward(self, clips: Tensor) -> Tensor:
         if clips.shape[3] != len(self.parents):
             raise InputError(f"the encoder reads {len(self.parents)} joints, not {clips.shape[3]}")
-        batch, _, persons = clips.shape[:3]
-        bodies = clips.transpose(1, 2).flatten(0, 1)
-        seen = (bodies != 0).flatten(1).any(1)
-        pooled = self._describe_seen(bodies, seen).view(batch, persons, -1)
-        there = seen.view(batch, persons, 1)
+        frames, persons, *body = map(int, clips.shape[1:])  # constants of exported graphs
+        bodies = clips.transpose(1, 2).reshape(-1, frames, *body)
+        there = is_seen(bodies).view(-1, persons, 1)
+        pooled = (
+            self.describe(bodies) if self.training else describe_seen(self.describe, bodies, self.pooled_size)
+        )
+        pooled = pooled.view(-1, persons, self.pooled_size)
         largest = pooled.masked_fill(~there, -torch.inf).amax(1)
         features = torch.where(there.any(1), largest, torch.zeros_like(largest))
         return features if self.projection is None else self.projection(features)
-
-    def _describe_seen(self, bodies: Tensor, seen: Tensor) -> Tensor:
-        """Features of bodies, zeros for those that are not seen; outside of training these cost nothing."""
-        if self.training or _exported():
-            return self.describe(bodies)
-        features = bodies.new_zeros(len(bodies), self.pooled_size)
-        if bool(seen.any()):
-            features[seen] = in_tiles(self.describe, bodies[seen])
-        return features
 
     def describe(self, bodies: Tensor) -> Tensor:
         """Features `(B, F)` of bodies `(B, T, V, C)`, each alone."""
@@ -143,21 +143,18 @@ class FusionEncoder(nn.Module):
         """Joints, bones, motion and geometry `(B, T, channels)`, and a mask of known ones."""
         bones = bodies - bodies[:, :, self.parents]
         motion = nn.functional.pad(bodies[:, 1:] - bodies[:, :-1], (0, 0, 0, 0, 0, 1))
-        x = torch.cat([bodies, bones, motion], dim=2).flatten(2)
+        frames, *body = map(int, bodies.shape[1:])
+        x = torch.cat([bodies, bones, motion], dim=2).reshape(-1, frames, STREAMS * math.prod(body))
         if self.geometry is not None:
             x = torch.cat([x, self.geometry(bodies, bones)], dim=2)
-        return x, self.known((bodies != 0).any(3).any(1), bodies.shape[3])[:, None].to(x.dtype)
+        return x, self.known(bodies.abs().amax((1, 3)) != 0)[:, None].to(x.dtype)
 
-    def known(self, seen: Tensor, coordinates: int) -> Tensor:
+    def known(self, seen: Tensor) -> Tensor:
         """Which channels are known `(B, channels)`, from the joints that are seen at all `(B, V)`."""
         if self.centre is not None:
             centre = torch.arange(len(self.parents), device=seen.device) == self.centre
             seen = seen | (centre & seen.any(1, keepdim=True))
-        joined = seen & seen[:, self.parents]
-        known = torch.cat([seen, joined, seen], dim=1).repeat_interleave(coordinates, dim=1)
-        return (
-            known if self.geometry is None else torch.cat([known, self.geometry.known(seen, joined)], dim=1)
-        )
+        return (~seen).to(self.needs) @ self.needs == 0
 
     def pool(self, maps: Sequence[Tensor]) -> Tensor:
         """Mean and maximum over the thirds of the clip, of every layer, side by side."""
@@ -173,8 +170,24 @@ def thirds(frames: int) -> list[slice]:
     return [slice(frames * i // THIRDS, -(-frames * (i + 1) // THIRDS)) for i in range(THIRDS)]
 
 
-def _exported() -> bool:
-    return torch.compiler.is_exporting() or torch.jit.is_tracing()
+def is_seen(bodies: Tensor) -> Tensor:
+    """Which of the bodies `(B, T, V, C)` have a joint in any frame `(B,)`."""
+    return bodies.abs().amax((1, 2, 3)) != 0
+
+
+def describe_seen(describe: Callable[[Tensor], Tensor], bodies: Tensor, *shape: int) -> Tensor:
+    """What a function makes of each body `(B, *shape)`; those that are not seen have zeros and cost nothing."""
+    seen = is_seen(bodies)
+    if torch.compiler.is_exporting():
+        return describe(bodies) * seen.view(-1, *[1] * len(shape))
+    if torch.jit.is_tracing():  # no branches: the first body is described in any case
+        chosen = torch.cat([torch.ones_like(seen[:1]), seen[1:]])
+        place = chosen.to(torch.int64).cumsum(0) - 1
+        return describe(bodies[chosen.nonzero()[:, 0]])[place] * seen.view(-1, *[1] * len(shape))
+    made = bodies.new_zeros(len(bodies), *shape)
+    if bool(seen.any()):
+        made[seen] = in_tiles(describe, bodies[seen])
+    return made
 
 
 class Geometry(nn.Module):
@@ -192,7 +205,11 @@ class Geometry(nn.Module):
         self.register_buffer("bones", torch.tensor(bones, dtype=torch.long), persistent=False)
         between = list(combinations(range(len(bones)), 2))
         self.register_buffer("angles", torch.tensor(between).view(-1, 2).T, persistent=False)
-        self.widths = [len(apart), self.angles.shape[1]]
+
+    def needs(self, joints: Tensor, bones: Tensor) -> list[Tensor]:
+        """How often each distance and each cosine takes a joint, `(pairs, V)` and `(angles, V)`."""
+        bones = bones[self.bones]
+        return [joints[self.pairs[0]] + joints[self.pairs[1]], bones[self.angles[0]] + bones[self.angles[1]]]
 
     def forward(self, bodies: Tensor, bones: Tensor) -> Tensor:
         """Distances and cosines `(B, T, pairs + angles)` of bodies and bones; 0 for bones of length 0."""
@@ -201,26 +218,20 @@ class Geometry(nn.Module):
             ends = nn.functional.normalize(bones[:, :, self.bones], dim=3)
             cosines = (ends @ ends.transpose(2, 3))[:, :, self.angles[0], self.angles[1]]
             return torch.cat([apart.square().sum(3).clamp_min(1e-12).sqrt(), cosines], dim=2)
-        # picking joints by products with zeros and ones is exact, and without gradients much faster than by
-        # index
-        first, second = (nn.functional.one_hot(side, bodies.shape[2]).to(bodies).T for side in self.pairs)
-        squares = (bodies.transpose(2, 3).contiguous() @ (first - second)).square()
-        ends = nn.functional.normalize(bones[:, :, self.bones], dim=3).transpose(2, 3).contiguous()
-        start, end = (nn.functional.one_hot(side, ends.shape[3]).to(bodies).T for side in self.angles)
-        return torch.cat(
-            [squares.sum(2).clamp_min(1e-12).sqrt(), ((ends @ start) * (ends @ end)).sum(2)], dim=2
-        )
+        # picking joints by one product with zeros and ones is exact, and much faster than by index
+        frames, coordinates = int(bodies.shape[1]), int(bodies.shape[3])
 
-    def known(self, seen: Tensor, joined: Tensor) -> Tensor:
-        """Mask of known ones `(B, pairs + angles)`, from the joints seen and bones with both ends seen."""
-        ends = joined[:, self.bones]
-        return torch.cat(
-            [
-                seen[:, self.pairs[0]] & seen[:, self.pairs[1]],
-                ends[:, self.angles[0]] & ends[:, self.angles[1]],
-            ],
-            dim=1,
-        )
+        def pick(x: Tensor, sides: Tensor) -> list[Tensor]:
+            """Both sides `(B, T, C, n)` of what is compared."""
+            rows = x.transpose(2, 3).reshape(-1, int(x.shape[2]))
+            chosen = nn.functional.one_hot(sides, rows.shape[1]).to(rows)
+            return [(rows @ side.T).view(-1, frames, coordinates, len(side)) for side in chosen]
+
+        first, second = pick(bodies, self.pairs)
+        ends = bones[:, :, self.bones]
+        start, end = pick(ends / ends.square().sum(3, keepdim=True).sqrt().clamp(min=1e-12), self.angles)
+        distances = (first - second).square().sum(2).clamp_min(1e-12).sqrt()
+        return torch.cat([distances, (start * end).sum(2)], dim=2)
 
 
 class Projection(nn.Module):

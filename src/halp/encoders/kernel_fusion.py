@@ -119,30 +119,7 @@ class KernelShares(nn.Module):
         return torch.cat(found, dim=1)
 
     def forward(self, series: Tensor) -> Tensor:
-        # a dilated convolution is a plain one over interleaved frames, which is several times as fast
-        frames = int(series.shape[1])  # a constant of exported graphs
-        mix = self.mix.to(series.dtype)
-        shares, excesses = [], []
-        for start, dilation in zip(range(0, len(self.bias), len(PLACES)), DILATIONS):
-            kernels = slice(start, start + len(PLACES))
-            steps = (frames + dilation - 1) // dilation
-            mixed = series @ mix[:, kernels]
-            if steps * dilation != frames:
-                mixed = nn.functional.pad(mixed, (0, 0, 0, steps * dilation - frames))
-            # responses in units in which "above the bias, in part around it" is a hard sigmoid
-            scale = 6 / self.blur[kernels]
-            responses = nn.functional.conv2d(
-                mixed.view(-1, steps, dilation, len(PLACES)).permute(0, 3, 1, 2),
-                self.weight[..., None] * scale[:, None, None, None],
-                -self.bias[kernels] * scale,
-                padding=(LENGTH // 2, 0),
-                groups=len(PLACES),
-            )
-            responses = responses.permute(0, 2, 3, 1).reshape(-1, steps * dilation, len(PLACES))[:, :frames]
-            shares.append(nn.functional.hardsigmoid(responses).sum(1))
-            excesses.append(responses.relu().sum(1) / scale)
-        count = torch.cat(shares, dim=1)
-        return torch.cat([count / frames, torch.cat(excesses, dim=1) / count.clamp(min=1)], dim=1)
+        return kernel_shares([self], [series])
 
     @torch.no_grad()
     def fit(self, series: Tensor) -> None:
@@ -153,6 +130,42 @@ class KernelShares(nn.Module):
         places = (shares * (order.shape[1] - 1)).round().long().to(order.device)
         self.bias.copy_(order.gather(1, places[:, None])[:, 0])
         self.blur.copy_((BLUR * responses.std(1)).clamp(min=1e-6))
+
+
+def kernel_shares(banks: Sequence[KernelShares], series: Sequence[Tensor]) -> Tensor:
+    """What several banks give, each for its own series, side by side; a dilation of all banks at a time."""
+    frames, count = int(series[0].shape[1]), len(banks) * len(PLACES)  # constants of exported graphs
+    mixed = torch.cat(
+        [
+            (bank.mix.to(one).T @ one.transpose(1, 2)).view(-1, len(DILATIONS), len(PLACES), frames)
+            for bank, one in zip(banks, series)
+        ],
+        dim=2,
+    )
+    bias, blur = (
+        torch.cat([getattr(bank, name).view(len(DILATIONS), -1) for bank in banks], 1)
+        for name in ("bias", "blur")
+    )
+    scale = 6 / blur  # in these units "above the bias, in part around it" is a hard sigmoid
+    weight = torch.cat([bank.weight for bank in banks])[..., None]
+    shares, excesses = [], []
+    for rows, dilation, unit, shift in zip(mixed.unbind(1), DILATIONS, scale, -bias * scale):
+        # a dilated convolution is a plain one over interleaved frames, which is several times as fast
+        spare = -frames % dilation
+        rows = nn.functional.pad(rows, (0, spare)) if spare else rows
+        responses = nn.functional.conv2d(
+            rows.view(-1, count, (frames + spare) // dilation, dilation),
+            weight * unit[:, None, None, None],
+            shift,
+            padding=(LENGTH // 2, 0),
+            groups=count,
+        ).view(-1, count, frames + spare)[..., :frames]
+        shares.append(nn.functional.hardsigmoid(responses).sum(2))
+        excesses.append(responses.relu().sum(2))
+    share, excess = torch.stack(shares, 1), torch.stack(excesses, 1) / scale
+    both = torch.stack([share / frames, excess / share.clamp(min=1)], 1)
+    both = both.view(-1, 2, len(DILATIONS), len(banks), len(PLACES))
+    return both.permute(0, 3, 1, 2, 4).reshape(-1, 2 * len(DILATIONS) * count)
 
 
 class Invariance(nn.Module):
@@ -234,8 +247,7 @@ class KernelFusionEncoder(FusionEncoder):
             )
         maps = self.sequences(bodies[:, :: self.step]) if len(self.layers) else []
         thirds = [self.pool([one])[:, THIRDS * one.shape[2] :] for one in maps]  # the maxima follow the means
-        shares = [bank(series) for bank, series in zip(self._all_kernels(), self.centred(bodies))]
-        return torch.cat([*thirds, *shares], dim=1)
+        return torch.cat([*thirds, kernel_shares(self._all_kernels(), self.centred(bodies))], dim=1)
 
     def _describe_rows(self, bodies: Tensor) -> Tensor:
         """`describe` on the CPU, without gradients."""
@@ -257,7 +269,7 @@ class KernelFusionEncoder(FusionEncoder):
     def _write_series(self, out: Tensor, x: Tensor, mean: Tensor, factor: Tensor | None = None) -> None:
         """Streams `(channels, T, B)` of rows `(V, C, T, B)`, centred and scaled; 0 for missing values."""
         channels = len(out)
-        known = self.known(x.abs().amax((1, 2)).T != 0, x.shape[1]).to(x.dtype)
+        known = self.known(x.abs().amax((1, 2)).T != 0).to(x.dtype)
         known = known if factor is None else known * factor
         write_streams(out, x, self.parents, self.geometry if channels == sum(self.widths) else None)
         out.sub_(mean[:channels, None, None]).mul_(known.T[:channels, None].contiguous())

@@ -19,8 +19,8 @@ from halp.core.cores import run_in_threads
 from halp.core.errors import InputError
 from halp.core.initialisation import initialise
 from halp.encoders import register_encoder
-from halp.encoders.body_rows import BODIES, body_rows, can_use_row_kernels, convolve_rows, in_tiles
-from halp.encoders.fusion import Projection
+from halp.encoders.body_rows import BODIES, body_rows, can_use_row_kernels, convolve_rows
+from halp.encoders.fusion import Projection, describe_seen, is_seen
 from halp.encoders.kernel_fusion import Invariance, KernelFusionEncoder, KernelFusionSettings
 from halp.encoders.steady import steady
 from halp.skeleton import Topology, get_topology
@@ -73,17 +73,18 @@ class Lifter(nn.Module):
         if can_use_row_kernels(bodies):
             parts = run_in_threads([partial(self._in_rows, part) for part in bodies.split(BODIES)])
             return torch.cat(parts)
-        seen = (bodies != 0).any(3).any(1)  # (B, V)
+        frames = int(bodies.shape[1])  # a constant of exported graphs
+        seen = (bodies.abs().amax((1, 3)) != 0).to(bodies.dtype)  # (B, V)
         motion = nn.functional.pad(bodies[:, 1:] - bodies[:, :-1], (0, 0, 0, 0, 0, 1))
-        known = seen.to(bodies.dtype)[:, None].expand(-1, bodies.shape[1], -1)
-        x = torch.cat([bodies.flatten(2), 4 * motion.flatten(2), known], dim=2).transpose(1, 2)
+        rows = torch.cat([bodies, 4 * motion], dim=2).view(-1, frames, 4 * self.joints)
+        x = torch.cat([rows, seen[:, None].expand(-1, frames, -1)], dim=2).transpose(1, 2)
         x = self.enter(x).relu()
         half = len(self.blocks) // 2
         for i, block in enumerate(self.blocks):
             if i == half:
                 x = x + self.context(x.mean(2)).relu()[:, :, None]
             x = x + block(x).relu()
-        change = self.leave(x).transpose(1, 2).unflatten(2, (self.joints, 3))
+        change = self.leave(x).transpose(1, 2).reshape(-1, frames, self.joints, 3)
         return self._placed(bodies, change, x.mean(2))
 
     def _in_rows(self, bodies: Tensor) -> Tensor:
@@ -121,7 +122,8 @@ def own_frame(bodies: Tensor, topology: Topology) -> Tensor:
     across = line("shoulder_left", "shoulder_right")
     x = unit(across - (across * z).sum(1, keepdim=True) * z)
     frame = torch.stack([x, torch.linalg.cross(z, x), z], dim=2)
-    return (bodies.flatten(1, 2) @ frame).view_as(bodies)
+    frames, joints = int(bodies.shape[1]), int(bodies.shape[2])
+    return (bodies.reshape(-1, frames * joints, 3) @ frame).view(-1, frames, joints, 3)
 
 
 class LiftedEncoder(nn.Module):
@@ -153,19 +155,18 @@ class LiftedEncoder(nn.Module):
 
     def lift(self, clips: Tensor, stride: int = 1) -> Tensor:
         """The clips in space `(B, T, P, V, 3)`, every other frame interpolated at stride 2."""
-        batch, frames, persons = clips.shape[:3]
-        bodies = clips[:, ::stride, :, :, :2].transpose(1, 2).flatten(0, 1)
-        seen = (bodies != 0).flatten(1).any(1)
-        if self.training or torch.compiler.is_exporting() or torch.jit.is_tracing():
-            lifted = self.lifter(bodies) * seen[:, None, None, None]
-        else:  # nobody costs nothing
-            lifted = bodies.new_zeros(*bodies.shape[:3], 3)
-            if bool(seen.any()):
-                lifted[seen] = in_tiles(self.lifter, bodies[seen])
+        frames, persons, joints = map(int, clips.shape[1:4])  # constants of exported graphs
+        count = -(-frames // stride)
+        bodies = clips[:, ::stride, :, :, :2].transpose(1, 2).reshape(-1, count, joints, 2)
+        if self.training:
+            lifted = self.lifter(bodies) * is_seen(bodies)[:, None, None, None]
+        else:
+            lifted = describe_seen(self.lifter, bodies, count, joints, 3)
         if stride == 2:
             later = torch.cat([lifted[:, 1:], lifted[:, -1:]], dim=1)
-            lifted = torch.stack([lifted, (lifted + later) / 2], dim=2).flatten(1, 2)[:, :frames]
-        return lifted.view(batch, persons, *lifted.shape[1:]).transpose(1, 2)
+            lifted = torch.stack([lifted, (lifted + later) / 2], dim=2)
+            lifted = lifted.view(-1, 2 * count, joints, 3)[:, :frames]
+        return lifted.reshape(-1, persons, frames, joints, 3).transpose(1, 2)
 
     def forward(self, clips: Tensor) -> Tensor:
         features = self.invariance(self.read(steady(clips, 0.0 if self.training else self.steady)))

@@ -48,9 +48,7 @@ def _always_seen(clips: Tensor) -> Tensor:
 
 def _average(clips: Tensor, width: int) -> Tensor:
     """Moving average over time; the first and last frames are repeated."""
-    reach, frames = width // 2, clips.shape[1]
+    reach, frames = width // 2, int(clips.shape[1])
     padded = torch.cat([clips[:, :1]] * reach + [clips] + [clips[:, -1:]] * reach, dim=1)
-    total = padded[:, :frames]
-    for place in range(1, width):
-        total = total + padded[:, place : place + frames]
-    return total / width
+    rows = padded.reshape(-1, 1, frames + 2 * reach, clips.shape[2:].numel())
+    return torch.nn.functional.avg_pool2d(rows, (width, 1), 1).view_as(clips)
