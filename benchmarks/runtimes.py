@@ -32,7 +32,7 @@ import numpy as np
 import onnxruntime
 
 import halp
-from halp._version import __version__
+from halp._version import __version__, revision
 from halp.skeleton import Topology, get_topology
 from halp.tasks.classifier import BANK, VOTERS, Classifier
 from halp.tasks.heads import Candidate, fit_head, round_to_eight_bit
@@ -265,6 +265,7 @@ def summary(rows: list[dict[str, Any]], modules: Path) -> dict[str, Any]:
     return {
         "command": "python -m benchmarks.runtimes",
         "halp": __version__,
+        "commit": revision(),
         "date": time.strftime("%Y-%m-%d"),
         "onnxruntime": versions(modules),
         "largest difference": max(row["largest difference"] for row in rows),
