@@ -38,7 +38,7 @@ _BLOCK = 4096
 TUNED = 500  # labelled vectors that kind and setting are chosen with; more are sampled, and then no neighbourhood is used
 _MANY = 200  # labelled vectors of which three folds tell enough
 BANK = 1200  # labelled vectors that are kept to compare with; more are sampled
-VOTERS = 3000  # of neighbours, whose votes make the classes
+VOTERS, VOTES = 3000, 7_000_000  # labelled vectors that vote, and numbers in them: bytes of an exported file
 _FITTED, _MOST_NUMBERS = 20_000, 50_000_000  # labelled vectors, and numbers in them, that a head is fitted on
 
 
@@ -128,11 +128,19 @@ def fit_classifier(
     else:
         rows = sample_rows(labels, units, min(_FITTED, max(BANK, _MOST_NUMBERS // vectors.shape[1])), seed)
         head = fit_head(choice.candidate, vectors[rows], labels[rows], len(classes), one_scale=one_scale)
-    most = VOTERS if head.candidate.kind == "knn" else BANK
-    kept = sample_rows(labels[rows], units[rows], most, seed)
+    kept = sample_rows(labels[rows], units[rows], most_kept(head.candidate.kind, vectors.shape[1]), seed)
     head = replace(head, bank=round_to_eight_bit(head.bank[kept]), labels=labels[rows][kept])
     similarities = nearest_similarities(head.bank, units[rows][kept])
     return Classifier(head, tuple(classes), choice.temperature, similarities, rejection_rate)
+
+
+def most_kept(kind: str, features: int) -> int:
+    """Labelled vectors of so many features that a classifier keeps.
+
+    >>> most_kept("knn", 5184), most_kept("knn", 512), most_kept("linear", 512)
+    (1350, 3000, 1200)
+    """
+    return min(VOTERS, max(BANK, VOTES // features)) if kind == "knn" else BANK
 
 
 @dataclass(frozen=True)
