@@ -229,7 +229,7 @@ class Geometry(nn.Module):
 
         first, second = pick(bodies, self.pairs)
         ends = bones[:, :, self.bones]
-        start, end = pick(ends / ends.square().sum(3, keepdim=True).sqrt().clamp(min=1e-12), self.angles)
+        start, end = pick(ends / ends.square().sum(3, keepdim=True).clamp_min(1e-24).sqrt(), self.angles)
         distances = (first - second).square().sum(2).clamp_min(1e-12).sqrt()
         return torch.cat([distances, (start * end).sum(2)], dim=2)
 
