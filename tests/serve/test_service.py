@@ -287,6 +287,9 @@ def test_a_stream_of_anything_else_is_closed(service: Running) -> None:
         assert "none of the first 30 messages is a frame" in json.loads(stream.recv(timeout=300))["error"]
     with client.connect(f"ws://127.0.0.1:{service.port}/stream") as stream:
         assert "do not state their rate" in json.loads(stream.recv(timeout=300))["error"]
+    for query in ("policy=maybe", "fpz=20"):
+        with client.connect(f"ws://127.0.0.1:{service.port}/stream?fps=20&{query}") as stream:
+            assert "Known: " in json.loads(stream.recv(timeout=300))["error"]
 
 
 def test_clients_that_leave_or_send_nothing_do_not_disturb_others(

@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, check_choice
 from halp.core.http_limits import LimitedBody, TooLarge, TooSlow
 from halp.serve.schema import OPERATIONS, SearchAnswer, openapi, parse
 from halp.serve.service import Busy, Served, Service
@@ -221,9 +221,11 @@ class LiveSocket:
 
     def __init__(self, service: Service, socket: WebSocket) -> None:
         asked = socket.query_params
+        for name in asked:
+            check_choice("parameter", name, ("fps", "window", "stride", "topology", "model", "policy"))
         self.socket, self.service = socket, service
         self.served = service.model(asked.get("model"))
-        self.waits = asked.get("policy", "drop") == "wait"
+        self.waits = check_choice("policy", asked.get("policy", "drop"), ("drop", "wait")) == "wait"
         self._numbers = {
             name: _number(name, asked[name]) for name in ("fps", "window", "stride") if name in asked
         }
