@@ -258,6 +258,18 @@ def test_people_before_the_camera_are_recognised_and_nothing_leaves_the_page(
         opened.close()
 
 
+@pytest.mark.slow
+def test_without_a_camera_or_with_a_file_that_is_no_video_the_page_says_so(
+    browser: Any, whole_page: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "wrong.mp4").write_bytes(b"not a video")
+    with visit(browser, whole_page) as page:
+        page.click("#camera")
+        until(page, "document.getElementById('status').textContent.startsWith('No camera was found')")
+        page.set_input_files("#film", tmp_path / "wrong.mp4")
+        until(page, "document.getElementById('status').textContent.includes(\"cannot play 'wrong.mp4'\")")
+
+
 def test_without_npm_the_folder_is_written_and_the_command_named(
     model: Model,
     tmp_path: Path,

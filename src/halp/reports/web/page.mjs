@@ -255,13 +255,19 @@ function say(text) {
   at("status").textContent = text;
 }
 
+const REFUSED = {
+  NotAllowedError: "The camera was not allowed.",
+  NotFoundError: "No camera was found; connect one or open a video.",
+  NotReadableError: "The camera cannot be read; close other programs that use it.",
+};
+
 function fail(error) {
   at("status").className = "error";
-  at("status").textContent = error.name === "NotAllowedError" ? "The camera was not allowed." : error.message ?? String(error);
+  at("status").textContent = REFUSED[error.name] ?? error.message ?? String(error);
 }
 
 async function openCamera(video) {
-  if (!navigator.mediaDevices) throw new Error("A camera needs https or localhost.");
+  if (!navigator.mediaDevices) throw new Error("A camera needs https or localhost; open a video instead.");
   video.srcObject = await navigator.mediaDevices.getUserMedia({ video: true, audio: false });
 }
 
