@@ -115,7 +115,7 @@ INTENDED: dict[str, list[Intended]] = {
     "angles": [FROM_ONE],
     "inspect": [
         Intended(r"\.columns\.fps\.\S+ is gone", "frame rates are shown rounded"),
-        Intended(r"\.findings\[\d\]\.problem is .*", "wording"),
+        Intended(r"\.findings\[\d\]\.(problem|remedy) is .*", "wording, and the step `steady`"),
     ],
     "deviation": [
         Intended(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from halp._version import DISTRIBUTION
 
@@ -76,3 +76,8 @@ def check_choice(kind: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(name), names, n=1)
     hint = f": did you mean '{near[0]}'? " if near else ". "
     raise InputError(f"unknown {kind} '{name}'{hint}Known: {', '.join(names)}.")
+
+
+def names_of(known: Sequence[str], most: int = 12) -> str:
+    """A short list of names for messages."""
+    return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")

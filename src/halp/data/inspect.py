@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from halp.core.errors import names_of
 from halp.data.choose_splits import split_command
 from halp.data.cleaning import (
     exchanged_persons,
@@ -83,8 +84,7 @@ def _missing(store: Store, missing: dict[str, float], empty: int) -> Pairs:
 
 
 def _names(joints: list[str]) -> str:
-    shown = ", ".join(joints[:3]) + (f" and {len(joints) - 3} more" if len(joints) > 3 else "")
-    return f"{shown} {'is' if len(joints) == 1 else 'are'}"
+    return f"{names_of(joints, 3)} {'is' if len(joints) == 1 else 'are'}"
 
 
 def _done(store: Store) -> set[str]:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, names_of
 from halp.data.clip import Clip
 from halp.data.source_files import excluding_files, walk
 from halp.data.store import open_store
@@ -168,11 +168,11 @@ class TableTags(Tags):
         lost = [row for row in range(len(self.keys)) if row not in self.used and row not in unclear]
         notes = []
         if unclear:
-            shown = _few([f"'{self.keys[row]}' ({count})" for row, count in unclear.items()])
+            shown = names_of([f"'{self.keys[row]}' ({count})" for row, count in unclear.items()], _NAMED)
             note = f"{len(unclear)} rows of '{self.origin}' fit several recordings and label none: {shown}"
             notes.append(f"{note}; write paths below the source")
         if lost:
-            shown = _few([f"'{self.keys[row]}'" for row in lost])
+            shown = names_of([f"'{self.keys[row]}'" for row in lost], _NAMED)
             notes.append(f"{len(lost)} of {len(self.keys)} rows of '{self.origin}' fit no clip: {shown}")
         return notes
 
@@ -193,10 +193,6 @@ class PathTags(Tags):
 def same_text(text: str) -> str:
     """Text with one spelling for characters that have several (macOS stores `é` as two)."""
     return unicodedata.normalize("NFC", text)
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def table_tags(path: Path, source: Path) -> TableTags | EventTags:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError, check_choice
+from halp.core.errors import InputError, check_choice, names_of
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Event, Events
 from halp.features.source import AnySource
@@ -27,7 +27,7 @@ from halp.tasks.angles import joint_angles
 from halp.tasks.clinical import clinical_angles
 from halp.tasks.excursions import resampled
 from halp.tasks.gait import find_gait
-from halp.tasks.intervals import names_of, rounded
+from halp.tasks.intervals import rounded
 from halp.tasks.permutation import FEWEST, cluster_permutation
 from halp.tasks.pose_tracks import Floats, PoseTrack, filled, read_poses, source_name
 from halp.tasks.read_events import read_people

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, names_of
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Event, Events
 from halp.encoders.pretrained import PretrainedEncoder
@@ -328,9 +328,7 @@ def warnings_about(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _named(names: Sequence[str], verb: bool = True) -> str:
     """Up to three names and the number of others."""
-    text = ", ".join(f"'{name}'" for name in names[:3])
-    text += f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return text + (" is" if len(names) == 1 else " are") * verb
+    return names_of([f"'{name}'" for name in names], 3) + (" is" if len(names) == 1 else " are") * verb
 
 
 def resampled_poses(frames: Sequence[npt.NDArray[np.float32]], samples: int = 24) -> npt.NDArray[np.float32]:

@@ -209,11 +209,6 @@ def without_interval(answer: Any) -> str:
     return " ".join([text, *(f"There are no intervals: {reason}." for reason in alone)]).strip()
 
 
-def names_of(known: Sequence[str], most: int = 12) -> str:
-    """A short list of names for messages."""
-    return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")
-
-
 def rounded(value: Any) -> Any:
     """Round the numbers of nested tables to six decimals."""
     if isinstance(value, dict):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, names_of
 from halp.core.listed import Listed
 from halp.core.remote import fetched
 from halp.core.urls import remote_url
@@ -36,7 +36,6 @@ from halp.tasks.adapt import fit_metric
 from halp.tasks.heads import unit
 from halp.tasks.index import EXACT, IndexFacts, search_exactly
 from halp.tasks.index_update import search_index
-from halp.tasks.intervals import names_of
 
 
 @dataclass(frozen=True)

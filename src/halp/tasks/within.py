@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from halp.core.errors import InputError, check_choice
+from halp.core.errors import InputError, check_choice, names_of
 from halp.data.spans import Events
 from halp.tasks.bouts import Bouts
 from halp.tasks.events.cells import needed
 from halp.tasks.group_tests import Floats, correct_p, group_row, person_values
-from halp.tasks.intervals import bootstrap_interval, mean_interval, names_of
+from halp.tasks.intervals import bootstrap_interval, mean_interval
 
 TESTS = ("permutation", "mixed")
 Values = dict[str, dict[str, dict[str, float]]]  # label → condition → person → value
