@@ -253,6 +253,8 @@ def test_a_stream_without_a_single_frame_is_refused() -> None:
     topology = get_topology("coco-17")
     with pytest.raises(InputError, match="none of the first 30 lines is a frame: line 30 of standard input"):
         read([[[0.0, 1.0]] * 21] * 1000, topology)
+    with pytest.raises(InputError, match="ended before the first frame"):
+        read([], get_topology("coco-17"))
     with pytest.raises(InputError, match="none of the 2 lines is a frame"):
         read([b"x", b"y"], topology)
     late = [[[0.5, 1.0]] * 17, *[[[0.0, 1.0]] * 21] * 100]

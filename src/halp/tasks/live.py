@@ -189,8 +189,8 @@ class FrameReader:
 
     `null` is a missing joint or person; `null` or `[]` instead of a frame is nobody. A line that is not a
     frame counts as a frame in which nobody is seen, which keeps the clock running; `bad` counts them and
-    `problem` describes the last one. Where none of the first `MOST_BAD` lines is a frame, or none of all, the
-    stream is refused.
+    `problem` describes the last one. Where none of the first `MOST_BAD` lines is a frame, or none of all, or
+    there is none, the stream is refused.
     """
 
     lines: BinaryIO
@@ -207,7 +207,9 @@ class FrameReader:
                 if self.bad == self.read and self.bad >= MOST_BAD:
                     raise InputError(f"none of the first {MOST_BAD} lines is a frame: {self.problem}")
                 yield frame
-        if self.read and self.bad == self.read:
+        if not self.read:
+            raise InputError("standard input ended before the first frame; check the program that sends them")
+        if self.bad == self.read:
             raise InputError(f"none of the {self.read} lines is a frame: {self.problem}")
 
     def _frame(self, line: bytes) -> Frame | None:
