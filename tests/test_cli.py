@@ -239,7 +239,7 @@ def test_demo_replaces_an_earlier_one_and_writes_a_table_and_a_report(tmp_path: 
         "saving.checkpoint_epochs=2",
         "saving.log_every=1",
     )
-    _clear(tmp_path / "demo", True)  # an earlier demonstration is replaced
+    _clear(tmp_path / "demo")  # an earlier demonstration is replaced
     make_synthetic_store(tmp_path / "demo" / "store", count=24)
     answer = halp("demo", "--out", tmp_path / "demo", "--clips", 144, "--json", "--set", *small)
     assert answer.returncode == 0, answer.stderr

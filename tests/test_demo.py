@@ -49,21 +49,19 @@ def test_wrong_arguments_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_marked_folders_are_replaced_unless_something_else_stands_there(tmp_path: Path) -> None:
-    _clear(tmp_path, True)
+    _clear(tmp_path)
     make_synthetic_store(tmp_path / "store", count=24)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="exists already"):
-        _clear(tmp_path, False)
-    _clear(tmp_path, True)
+    _clear(tmp_path)
     assert not (tmp_path / "store").exists()
     assert set(files(tmp_path)) == {MARKER, "notes.txt"}
     (tmp_path / "moco").mkdir()
     (tmp_path / "moco" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="was not made by a demonstration"):
-        _clear(tmp_path, True)
+        _clear(tmp_path)
     assert (tmp_path / "moco" / "thesis.txt").read_text() == "mine"
     with pytest.raises(InputError, match="is a file"):
-        _clear(tmp_path / "notes.txt", True)
+        _clear(tmp_path / "notes.txt")
 
 
 def test_list_of_recipes_says_what_the_recipes_say() -> None:
