@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +27,7 @@ from halp.encoders.body_rows import in_tiles
 from halp.encoders.recurrence import run_grus
 from halp.skeleton import Topology
 
+Counts = npt.NDArray[np.float32]
 THIRDS = 3
 STREAMS = 3  # joints, bones, motion
 GEOMETRY = 2  # distances, angles
@@ -70,13 +73,14 @@ class FusionEncoder(nn.Module):
         self.parents = list(topology.parents)
         self.centre = topology.index(topology.centre) if topology.centre else None
         self.geometry = Geometry(self.parents) if len(settings.gains) > STREAMS else None
-        joints = torch.eye(len(topology))
+        # in NumPy: where only shapes are asked for, torch would load its compiler
+        joints = np.eye(len(topology), dtype=np.float32)
         bones = joints + joints[self.parents]
-        needs = [part.repeat_interleave(topology.dimensions, 0) for part in (joints, bones, joints)]
+        needs = [part.repeat(topology.dimensions, 0) for part in (joints, bones, joints)]
         needs += self.geometry.needs(joints, bones) if self.geometry else []
         self.widths = [len(part) for part in needs]
         # how often a channel takes a joint
-        self.register_buffer("needs", torch.cat(needs).T.contiguous(), persistent=False)
+        self.register_buffer("needs", torch.from_numpy(np.concatenate(needs).T.copy()), persistent=False)
         width = sum(self.widths)
         self.input_norm = nn.BatchNorm1d(width, affine=False)
         self.gains = settings.gains
@@ -204,12 +208,13 @@ class Geometry(nn.Module):
         self.register_buffer("pairs", torch.tensor(apart).view(-1, 2).T, persistent=False)
         self.register_buffer("bones", torch.tensor(bones, dtype=torch.long), persistent=False)
         between = list(combinations(range(len(bones)), 2))
+        self.compared = apart, [(bones[i], bones[j]) for i, j in between]  # joints, and bones by their ends
         self.register_buffer("angles", torch.tensor(between).view(-1, 2).T, persistent=False)
 
-    def needs(self, joints: Tensor, bones: Tensor) -> list[Tensor]:
+    def needs(self, joints: Counts, bones: Counts) -> list[Counts]:
         """How often each distance and each cosine takes a joint, `(pairs, V)` and `(angles, V)`."""
-        bones = bones[self.bones]
-        return [joints[self.pairs[0]] + joints[self.pairs[1]], bones[self.angles[0]] + bones[self.angles[1]]]
+        joined = [np.array(pairs, dtype=np.int64).reshape(-1, 2) for pairs in self.compared]
+        return [joints[joined[0]].sum(1), bones[joined[1]].sum(1)]
 
     def forward(self, bodies: Tensor, bones: Tensor) -> Tensor:
         """Distances and cosines `(B, T, pairs + angles)` of bodies and bones; 0 for bones of length 0."""
