@@ -92,7 +92,7 @@ def test_another_package_is_refused_and_nothing_is_kept(
     package = tmp_path / "package.whl"
     with zipfile.ZipFile(package, "w") as archive:
         archive.writestr("a", "b")
-    with pytest.raises(InputError, match="hash was pinned"):
+    with pytest.raises(InputError, match="does not have the pinned hash"):
         obtain_pose_model(package)
     assert not list((tmp_path / "cache").glob("**/*"))
 

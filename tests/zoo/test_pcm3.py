@@ -114,7 +114,7 @@ def test_gradients_reach_query_encoders_only_and_weights_scale() -> None:
     ("override", "words"),
     [
         ("mix.weight=-1", "mix.weight = -1.0"),
-        ("mix.paste=0.9", "together above 1"),
+        ("mix.paste=0.9", "add up to more than 1"),
         ("mix.parts=[2, 6]", "mix: parts = [2, 6] must be a smallest and a largest number, from 1 to 5"),
         ("mix.run=[7]", "mix: run = [7] must be a smallest and a largest number, from 1 to 16"),
         ("contrast.queue=0", "needs 1 keys"),
