@@ -205,7 +205,9 @@ def test_kept_is_the_argmax_over_materialised_positives_but_for_rounding(step: s
     own = similarity.gather(2, closest[:, :, None].expand(-1, 100, 1))[..., 0]
     rival = similarity.scatter(2, closest[:, :, None].expand(-1, 100, 1), -2).amax(2)
     clear = (own - rival).abs() > 2e-6
-    if step != "hardest":  # those are on the boundary by intent, unless a third prototype interferes
+    if step == "hardest":  # those are on the boundary by intent, unless a third prototype interferes
+        assert clear.float().mean() < 0.2
+    else:
         assert clear.float().mean() > 0.99
     assert torch.equal(kept[clear], (own > rival)[clear])
 
@@ -676,7 +678,7 @@ def test_positive_stays_at_the_key_and_is_kept_where_the_target_is_as_good_as_op
     plan = plan_positives(axes[:1], torch.stack([axes[0], target]), count=4, step="hardest")
     assert plan.kept.all()
     assert bool((plan.theta > 0).all()) is walks
-    assert plan.theta.any() or torch.equal(plan.positives(), axes[:1].expand(1, 4, 3))
+    assert walks or torch.equal(plan.positives(), axes[:1].expand(1, 4, 3))
 
 
 @pytest.mark.parametrize("seed", range(3))
