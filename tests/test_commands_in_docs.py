@@ -87,6 +87,13 @@ def typed(words: list[str]) -> str:
     return ""
 
 
+def test_there_are_commands_to_read() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    for program, least in (("halp", 50), ("python -m", 10), ("make", 1)):
+        assert sum(1 for text in texts for _ in shell_commands(text, program)) >= least, program
+    assert sum(1 for text in texts for _ in inline_commands(text)) >= 50
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_command_line_takes_what_the_page_shows(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -170,8 +177,10 @@ def test_workflow_has_jobs_with_steps_and_calls_targets_that_exist(path: Path) -
     text = path.read_text(encoding="utf-8")
     workflow = pytest.importorskip("yaml").safe_load(text)
     assert {"name", True, "permissions", "jobs"} <= set(workflow)  # YAML reads the word `on` as true
+    assert workflow["jobs"]
     for job in workflow["jobs"].values():
         assert job["runs-on"]
+        assert job["steps"]
         assert all(("run" in step) != ("uses" in step) for step in job["steps"])
     called = [word for words in re.findall(r"\bmake ([a-z ]+)", text) for word in words.split()]
     assert set(called) <= MAKE_TARGETS

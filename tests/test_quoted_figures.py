@@ -92,6 +92,7 @@ def test_page_on_robustness_quotes_its_file() -> None:
     for name, *cells in found[1:]:
         quoted.setdefault(name, cells)  # later tables name the same damages
     quoted = {name: cells for name, cells in quoted.items() if name in mean["halp-base"]}
+    assert quoted
     assert set(quoted) == set(mean["halp-base"])
     assert methods == [method for method in mean if "without smoothing" not in method]
     for damage, cells in quoted.items():
@@ -165,7 +166,9 @@ def test_page_on_transfer_quotes_what_training_adds() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/when-halp-helps.md", "docs/results.md"])
 def test_pages_quote_the_registered_endpoint(page: str) -> None:
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
-    for base, found in results("endpoint")["endpoint"].items():
+    endpoint = results("endpoint")["endpoint"]
+    assert set(endpoint) == {"MoCo", "CMD"}
+    for base, found in endpoint.items():
         mean, low, high = found["97.5 % interval"]
         exact = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
         short = (f"{mean:.1f}", f"{low:+.1f} to {high:+.1f}")
@@ -260,7 +263,9 @@ def corrected(name: str, key: str) -> str:
 def test_results_quote_halp_on_motion_capture_with_seeds_and_sets_drawn_again() -> None:
     text = " ".join((ROOT / "docs/results.md").read_text(encoding="utf-8").split())
     means = []
-    for name, cell in results("halp_gain")["cells"].items():
+    settings = results("halp_gain")["cells"]
+    assert "base" in settings
+    for name, cell in settings.items():
         if name == "cmd":
             continue
         ours, base = (cell["methods"][method]["accuracies"]["joint"] for method in ("HaLP", "MoCo"))
@@ -293,17 +298,20 @@ def test_page_on_own_training_quotes_its_file() -> None:
             for name, cell in quoted[f"{title}, {words}"].items():
                 assert cell == difference(found[name.lower()][title][measure]), (title, measure, name)
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
-    curve = results("own_training")["sets"]
+    curve, checked = results("own_training")["sets"], 0
     for label, *cells in rows(page, "The shipped encoder, trained further"):
         if label in ("250 clips", "1,000 clips"):
             gaps = curve[f"ntu-10 xsub, {label.replace(',', '')}"]["HaLP − frozen"]
             assert cells == [difference(gaps[measure]) for measure in measures], label
+            checked += 1
+    assert checked == 2
     assert "250 clips" in text
 
 
 def test_page_on_robustness_quotes_the_step_against_jitter() -> None:
     found = results("survives_steady")["accuracy"]["test"]
     quoted = {row[0].replace("`", ""): row[1:] for row in rows("docs/appendix/robustness.md", "Jitter")}
+    assert len(found) == 2
     for name, row in found.items():
         for way in ("as recorded", "steady"):
             cells = [shown(level[way]) for level in row["mean"].values()]
@@ -313,6 +321,7 @@ def test_page_on_robustness_quotes_the_step_against_jitter() -> None:
 def test_page_on_trials_quotes_that_of_two_persons() -> None:
     found = results("two_persons")["accuracy"]
     table = {row[0]: row[1:] for row in rows("experiments/trials.md", "Two persons") if len(row) == 3}
+    assert len(found) == 5
     for name, measures in found.items():
         cells = table[f"{name}, as shipped" if name == "maximum" else name]
         for place, key in enumerate(("utd-mhad", "msr-action3d")):

@@ -172,7 +172,7 @@ def test_masks_hide_the_share_they_say() -> None:
     hidden = (y[0] == 0).flatten(1).all(1).nonzero()[:, 0].tolist()
     assert hidden == list(range(hidden[0], hidden[0] + 3))
     _, drawn, x, y = step("axis-mask")
-    for b, axis in enumerate(drawn["axis"].tolist()):
+    for b, axis in zip(range(5), drawn["axis"].tolist(), strict=True):
         assert not y[b, ..., axis].any()
         others = [other for other in range(3) if other != axis]
         assert torch.equal(y[b][..., others], x[b][..., others])

@@ -91,7 +91,9 @@ def test_a_collection_at_an_address_is_searched_brought_up_to_date_and_holds_wha
     main(["embed", "halp-base", f"{place}/takes", str(tmp_path / "local"), *OPTIONS])
     assert len(halp.open_source(f"{place}/vectors")) == 5
     there, here = fetched(f"{place}/vectors"), tmp_path / "local"
-    for path in (*here.glob("vectors/*"), *here.glob("shards/*")):
+    paths = [*here.glob("vectors/*"), *here.glob("shards/*")]
+    assert {path.parent.name for path in paths} == {"vectors", "shards"}
+    for path in paths:
         assert (there / path.relative_to(here)).read_bytes() == path.read_bytes()
     shards = sorted(path.name for path in there.glob("vectors/*"))
     assert shards == sorted(path.name for path in here.glob("vectors/*")), "old shards are gone"

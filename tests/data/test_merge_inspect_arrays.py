@@ -41,6 +41,7 @@ def test_stores_of_different_layouts_are_pooled_by_joint_name(tmp_path: Path) ->
     assert merged.columns["source"].tolist() == [0] * 12 + [1] * 5
     for name in ("xsub", "list", "few"):
         for part, same in zip(one.split(name), merged.split(f"one/{name}"), strict=True):
+            assert len(part)
             assert [f"one/{clip}" for clip in one.names[part]] == merged.names[same].tolist()
     assert [part.tolist() for part in merged.split("source-two")] == [list(range(12)), list(range(12, 17))]
 

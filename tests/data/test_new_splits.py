@@ -44,6 +44,7 @@ def test_folds_over_a_column_keep_its_values_together(tmp_path: Path) -> None:
     store = open_store(store.path)
     for train, test in parts_of(store, [rule.name for rule in made]):
         assert not set(store.subjects[list(train)]) & set(store.subjects[list(test)])
+        assert test
         assert train | test == set(range(12))
 
 

@@ -64,6 +64,7 @@ def test_pixel_size_place_and_the_direction_of_y_do_not_matter(encoder: Pretrain
     points = seen_from(20, walker())
     changes = [points, 0.25 * points, points + 300, points * np.array([1, -1], dtype=np.float32)]
     vectors = halp.embed(encoder, [change.astype(np.float32) for change in changes], progress=False)
+    assert len(vectors) == 4
     assert all(likeness(vectors[0], other) > 0.98 for other in vectors[1:])
 
 

@@ -120,5 +120,8 @@ def test_a_training_step_reaches_the_lifting_network_alone() -> None:
     views = {"query": bodies * torch.tensor([1.0, 1.0, 0.0]), "body": bodies}
     method.training_step(views, StepContext(0, torch.Generator())).loss.backward()
     encoder = method.encoders()["joint"]
-    assert all(weight.grad is not None for weight in encoder.lifter.parameters())
-    assert all(weight.grad is None for weight in encoder.reader.parameters())
+    lifter, reader = list(encoder.lifter.parameters()), list(encoder.reader.parameters())
+    assert lifter
+    assert reader
+    assert all(weight.grad is not None for weight in lifter)
+    assert all(weight.grad is None for weight in reader)

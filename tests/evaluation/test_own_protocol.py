@@ -59,6 +59,7 @@ def test_it_stands_in_the_table_of_a_run_with_its_title(
     rows = evaluate_run(run, store, protocols=("knn", centroid), settings={"centroid": {"centre": False}})
     columns, cells = accuracy_table(rows)
     assert columns == ["encoder", "knn xsub", "centroid xsub"]
+    assert len(cells) == 4
     assert all(isinstance(cell, float) for row in cells for cell in row[1:])
     assert len(list(run.results.glob("centroid-*.json"))) == 4
 

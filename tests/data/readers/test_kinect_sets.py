@@ -34,6 +34,7 @@ def test_the_first_real_clips_come_back_from_the_original_format(name: str, tmp_
     found = read_all(name, tmp_path)
     assert get_reader(name).info(tmp_path).class_names == info.class_names
     assert [clip.name for clip in found] == sorted(clip.name for clip in expected)
+    assert len(found) == 15
     for clip in found:
         before = next(one for one in expected if one.name == clip.name)
         assert np.array_equal(clip.frames, before.frames)

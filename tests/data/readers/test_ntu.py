@@ -132,6 +132,7 @@ def columns_of(names: list[str]) -> dict[str, np.ndarray]:
 @pytest.mark.heavy
 def test_the_splits_give_the_published_counts_on_the_published_names(which: int, splits, counts) -> None:
     columns = columns_of(published_names(which))
+    assert {split.name for split in splits} == counts.keys()
     for split in splits:
         assert tuple(map(len, split.indices(columns))) == counts[split.name]
 
