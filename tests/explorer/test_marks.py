@@ -64,6 +64,7 @@ def oklab(rgb: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("scheme", ["LIGHT", "DARK"])
 def test_colours_are_told_apart_by_everybody_and_stand_out_from_the_page(scheme: str) -> None:
     colours, weights = palette(scheme), np.array([0.2126, 0.7152, 0.0722])
+    assert len(colours) == 7
     for vision, cones in VISION.items():
         seen = {colour: oklab(cones @ linear(colour)) for colour in colours}
         for one, other in itertools.combinations(colours, 2):

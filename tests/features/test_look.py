@@ -92,7 +92,9 @@ def test_recordings_of_a_known_folder_are_those_of_a_listed_one(
     assert isinstance(listed.content, RecordingFiles)
     assert looked_up(folder)
     assert (known.hash, known.how, known.topology) == (listed.hash, listed.how, listed.topology)
-    for one, other in zip(known.clips(), listed.clips(), strict=True):
+    both = list(zip(known.clips(), listed.clips(), strict=True))
+    assert len(both) == 12
+    for one, other in both:
         np.testing.assert_array_equal(one.frames, other.frames)
         assert (one.name, one.label, one.source) == (other.name, other.label, other.source)
 

@@ -109,7 +109,7 @@ def test_rows_of_a_source_say_what_and_when(folder: Path) -> None:
     assert source.class_names == ("a", "b")
     assert [source.class_names[label] for label in source.labels] == [name[0] for name in source.names]
     np.testing.assert_allclose(source.stops - source.starts, 1.0)
-    for row, clip in enumerate(source.clips()):
+    for row, clip in zip(range(len(source.names)), source.clips(), strict=True):
         assert (clip.recording, clip.start) == (source.names[row], source.starts[row])
         np.testing.assert_array_equal(clip.frames, source.clip(row).frames)
     part = source.select(source.labels == 1)

@@ -131,6 +131,7 @@ def test_momentum_twin_follows_parameters_and_not_buffers() -> None:
     pair.query(torch.randn(4, 3, 1, 2, 3))
     pair.update_key_encoder()
     queries, parameters = pair.query.state_dict(), dict(pair.key.named_parameters())
+    assert 0 < len(parameters) < len(before)
     for name, value in pair.key.state_dict().items():
         expected = 0.9 * before[name] + 0.1 * queries[name] if name in parameters else before[name]
         assert torch.allclose(value, expected, atol=1e-7), name

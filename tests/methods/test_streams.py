@@ -253,6 +253,7 @@ def test_all_key_encoders_follow_while_positives_are_mined() -> None:
             if ".query." in name:
                 parameter.add_(0.1)
     before = {name: value.clone() for name, value in made.named_parameters() if ".key." in name}
+    assert {name.split(".")[1] for name in before} == set(THREE)
     _, metrics, _ = made(views(9), moment())
     assert "bone/loss_mining" in metrics
     after = dict(made.named_parameters())

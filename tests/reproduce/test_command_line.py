@@ -98,6 +98,7 @@ def test_all_protocols_are_evaluated_from_the_command_line(
     rows = json.loads(answer.stdout)
     assert list(rows) == ["raw coordinates", "untrained", "halp-base", "joint", "ensemble joint+bone"]
     assert [result["protocol"] for result in rows["joint"]] == list(protocols[:-1])
+    assert all(rows.values())
     assert all(result["seeds"] == [0, 1] for results in rows.values() for result in results)
     wrong = halp("evaluate", runs["joint"].path, "--protocol", "knn", "--set", "knn.kk=3")
     assert wrong.returncode == 2

@@ -121,5 +121,6 @@ def test_guided_positives_are_reproduced_beside_their_ensemble(tmp_path: Path) -
     summary = reproduce("guide", out=tmp_path, scale="tiny", progress=False)
     by_name = {line.name: line for line in summary.rows}
     assert {"CMD", "HaLP + CMD, own clusters", "HaLP + CMD, the others' clusters"} <= set(by_name)
+    assert all(line.cells for line in summary.rows)
     assert all(cell.values for name, line in by_name.items() if "CMD" in name for cell in line.cells)
     assert list(tmp_path.rglob("results/ensemble-*joint+motion+bone*.json"))

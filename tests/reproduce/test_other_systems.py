@@ -65,9 +65,11 @@ def test_every_row_of_the_paper_is_known(source: str) -> None:
 
 
 def test_a_row_runs_exactly_if_one_of_its_recipes_exists() -> None:
+    assert len(list_rows()) >= sum(map(len, ROWS.values()))
     for status in list_rows():
         table = list_tables()[status.how.removeprefix("halp reproduce ")]
         assert status.row in {row.name for row in table.rows}
+    assert any(row.method == "recipe" for table in list_tables().values() for row in table.rows)
     for table in list_tables().values():
         for row in table.rows:
             assert row.method != "recipe" or any(name.endswith(f"-{row.recipe}") for name in list_recipes())
@@ -97,7 +99,7 @@ def test_other_systems_run_by_their_own_recipes_without_a_warm_up(store: Store) 
     table = list_tables()["knn-others"]
     plan = make_schedule(table, SCALES["tiny"], [DataSet("mine", store)])
     others = [job for job in plan.jobs.values() if re.search(r"/(longt-gan|predict-cluster)-seed0", job.name)]
-    assert len(others) == len(table.rows) == len(plan.jobs)
+    assert len(others) == len(table.rows) == len(plan.jobs) > 0
     assert all(job.parent is None and job.first == 0 for job in others)
 
 

@@ -53,15 +53,19 @@ def test_published_figures_are_those_of_the_paper() -> None:
 )  # which is of its own tables alone
 @pytest.mark.slow
 def test_every_row_has_a_valid_recipe_at_every_scale(scale: str) -> None:
+    seen = set()
     for name, table in list_tables().items():
         for row in table.all_rows():
             if table.kind != "graphs" and row.has_recipe and SCALES[scale].runs("ntu60", row):
                 recipe = SCALES[scale].recipe("ntu60", "xsub", 3, row)
                 assert recipe.seed == 3, name
                 assert ("halp" in recipe.terms) == (row.method == "halp"), name
+                seen.add(row.method)
+    assert {"moco", "halp", "recipe"} <= seen
 
 
 def test_baselines_stand_in_every_table() -> None:
+    assert sum(table.kind == "table" for table in list_tables().values()) > 30
     for table in list_tables().values():
         if table.kind == "table":
             raw, untrained = table.all_rows()[:2]

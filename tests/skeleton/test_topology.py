@@ -75,7 +75,9 @@ def test_known_layouts_map_onto_each_other(source: str, target: str) -> None:
     frames = np.random.default_rng(0).normal(size=(3, 2, len(left), left.dimensions)).astype(np.float32)
     mapped = map_joints(frames, left, right)
     assert mapped.shape == (3, 2, len(right), right.dimensions)
-    for joint, parts in joint_recipes(left, right).items():
+    recipes = joint_recipes(left, right)
+    assert list(recipes) == list(right.joints)
+    for joint, parts in recipes.items():
         expected = sum(weight * frames[..., left.index(part), :] for part, weight in parts.items())
         if joint in left.joints:
             assert np.array_equal(mapped[..., right.index(joint), :], frames[..., left.index(joint), :])

@@ -187,6 +187,7 @@ def test_search_and_groups_run_in_the_adapted_metric(tmp_path: Path) -> None:
     for adapt in right:
         for name in store.names[:3]:
             hits = halp.search("halp-base", name, store, k=5, adapt=adapt, cache=False, progress=False)
+            assert len(hits) == 5
             assert name not in [hit.recording for hit in hits]
             right[adapt] += sum(labels[hit.recording] == labels[name] for hit in hits)
     assert right[True] >= right[False] - 3

@@ -41,6 +41,7 @@ def test_knn_votes_equal_a_loop() -> None:
     head = fit_head(Candidate("knn", 5), vectors, labels, 3)
     found = head.logits(new)
     bank, asked = head.directions(vectors), head.directions(new)
+    assert len(asked) == 9
     for row, one in enumerate(asked):
         products = sorted(((float(one @ other), label) for other, label in zip(bank, labels)), reverse=True)[
             :5
@@ -315,6 +316,7 @@ def test_strengths_fitted_one_after_the_other_are_those_fitted_alone(rows: int) 
     labels = rng.integers(0, 4, rows)
     vectors = (rng.normal(size=(4, 90))[labels] + 2 * rng.normal(size=(rows, 90))).astype(np.float32)
     tried = candidates("linear")
+    assert len(tried) == 4
     together = fit_heads(tried, vectors, labels, 4)
     for candidate, head in zip(tried, together, strict=True):
         alone = fit_head(candidate, vectors, labels, 4, standard=True)

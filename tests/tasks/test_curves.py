@@ -184,6 +184,7 @@ def test_the_command_compares_the_sides_of_people(tmp_path: Path, capsys: pytest
     assert [group["group"] for group in found["groups"]] == ["left", "right"]
     assert [group["people"] for group in found["groups"]] == [3, 3]
     assert found["test"]["permutations"] == 8
+    assert [len(group["mean"]) for group in found["groups"]] == [101, 101]
     assert all(
         low <= mean <= high
         for g in found["groups"]

@@ -146,6 +146,7 @@ def test_windows_take_the_label_of_the_event_they_lie_in(folder: Path) -> None:
     assert notes == []
     first = labelled.rows[labelled.rows["recording"] == 0]
     until = next(e.stop for e in events if e.label == "squat" and e.recording == "visit-0.mp4")
+    assert {labelled.class_names[row["label"]] for row in first} == {"squat", "kick"}
     for row in first:
         middle = (row["start"] + row["stop"]) / 2
         assert labelled.class_names[row["label"]] == ("squat" if middle < until else "kick")

@@ -40,6 +40,7 @@ def test_contacts_and_toe_offs_are_those_that_made_the_walk(how: dict[str, float
     slack = 0.04 if poses.fps > 60 else 0.07
     for side in ("left", "right"):
         # the first and the last may be cut off by the ends of the recording
+        assert len(found.contacts[side]) >= len(contacts[side]) - 1
         assert found.contacts[side][1:-1] == pytest.approx(
             contacts[side][: len(found.contacts[side])][1:-1], abs=slack
         )

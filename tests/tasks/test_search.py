@@ -75,6 +75,7 @@ def test_windows_are_found_with_their_times(encoder: PretrainedEncoder, store: S
         encoder, str(store.names[0]), store, k=1000, window=1.0, stride=0.5, fps=30.0, progress=False
     )
     clips = ready_clips(encoder, found.source, found.rows[:3])
+    assert len(found.hits) > 3
     for hit, clip in zip(found.hits[:3], clips, strict=True):
         assert (hit.recording, hit.start) == (clip.recording or clip.name, clip.start)
         assert hit.stop - hit.start == pytest.approx(1.0)

@@ -79,6 +79,7 @@ def test_the_mixed_model_is_that_of_the_formula_with_gaps_and_a_covariate() -> N
     theirs = mixedlm("y ~ visit + age", table, groups=table["person"]).fit()
     values = {"x": {v: dict(zip(g["person"], g["y"])) for v, g in table.groupby("visit")}}
     (row,) = compare_conditions(values, test="mixed", covariates={"age": age})["labels"]
+    assert [pair["second"] for pair in row["pairs"]] == ["v1", "v2"]
     for pair in row["pairs"]:
         assert pair["difference"] == pytest.approx(-theirs.params[f"visit[T.{pair['second']}]"], abs=1e-3)
     assert row["covariates"]["age"] == pytest.approx(theirs.params["age"], abs=1e-3)

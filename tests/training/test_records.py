@@ -135,6 +135,7 @@ def test_online_figures_go_to_a_file_of_their_own_and_change_nothing(
     assert [line["joint/knn"] for line in seen.metrics("online.jsonl")] == [10.0, 20.0, 30.0]
     assert not any(modes)
     first, second = (newest_checkpoint(run.checkpoints).model for run in (plain, seen))
+    assert len(first) == len(second) > 0
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 

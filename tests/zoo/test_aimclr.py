@@ -142,6 +142,8 @@ def test_views_of_one_branch_are_encoded_in_order_on_any_number_of_threads() -> 
             made = model()
             step(made, 0)
             found.append({name: value for name, value in made.state_dict().items() if "running" in name})
+            assert found[-1]
+            assert {".key." in module.name for module in dropouts(made)} == {True, False}
             assert all(module.calls == (1 if ".key." in module.name else 2) for module in dropouts(made))
     finally:
         torch.set_num_threads(before)
@@ -263,6 +265,7 @@ def test_run_may_be_forked_with_halp_and_ends_in_the_same_bits_where_halp_has_no
     )
     assert {"joint/kept", "joint/positives"} <= forked.metrics()[-1].keys()
     one, two = (newest_checkpoint(run.checkpoints).model for run in (whole, muted))
+    assert one
     assert all(torch.equal(value, two[key]) for key, value in one.items())
 
 

@@ -48,6 +48,7 @@ def drawn(settings: RegionSettings = SMALL) -> torch.Tensor:
 
 def test_a_region_is_a_stretch_of_frames_and_a_share_of_the_joints() -> None:
     hidden = drawn(RegionSettings(frames=0.4, joints=0.25))
+    assert hidden.shape == (6, 8, 20)
     for clip in hidden:
         frames, joints = clip.any(1), clip.any(0)
         assert int(joints.sum()) == 5
@@ -152,6 +153,7 @@ def test_only_the_labels_of_the_share_are_used(store: Store, monkeypatch: pytest
     monkeypatch.setattr(assl, "find_neighbours", spied)
     again = halp.evaluate(untrained(store), store, "assl", progress=False, **asked)
     assert again.accuracy == first.accuracy, "draws depend on the seed alone"
+    assert seen
     assert all(int((labels >= 0).sum()) == len(few) for labels in seen)
 
 

@@ -72,6 +72,7 @@ def test_what_is_drawn() -> None:
         assert len(set(chosen)) == 4
     counts = removed.sum(3)
     assert (int(counts.min()), int(counts.max())) == (1, 5)
+    assert rotation.shape == (3, 3, 3)
     for matrix in rotation:
         torch.testing.assert_close(matrix @ matrix.T, torch.eye(3), atol=1e-5, rtol=0)
         assert torch.linalg.det(matrix).item() == pytest.approx(1, abs=1e-5)
